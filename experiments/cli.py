@@ -1,0 +1,173 @@
+"""The command line that all commands share: a named configuration, its fields as flags, exit codes.
+
+`--config=NAME` picks a configuration, `--config.FIELD.SUB=VALUE` changes one of its fields, and the
+command's own flags stand beside them. Underscores and hyphens are the same; booleans take true or
+false, and a bare flag means true. Errors go to standard error.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 75 preempted and resumable.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from experiments import configs
+from vinejax.config import (
+    OPTIONS,
+    Config,
+    ConfigError,
+    Preempted,
+    UserError,
+    flatten,
+    nearest,
+)
+
+DONE, USAGE, PREEMPTED = 0, 2, 75
+
+Flags = TypeVar("Flags")
+_TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+
+
+def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> int:
+    """Run `command` on the arguments and return the exit code; other exceptions pass through."""
+    try:
+        command(list(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    except Preempted as error:
+        print(f"preempted: {error}; the same command with --resume goes on", file=sys.stderr)
+        return PREEMPTED
+    return DONE
+
+
+def parse(argv: Sequence[str], defaults: Flags, prog: str, about: str) -> tuple[Config, Flags]:
+    """The configuration and the flags that `argv` asks for; `defaults` is a dataclass of flags.
+
+    Raises ConfigError for a missing or unknown name; a value of the wrong type, and --help, end in
+    SystemExit with 2 and 0. Rules between fields are not checked here: `Config.validate` does.
+    """
+    name, rest = _split(argv)
+    if name is None and not {"-h", "--help"} & set(rest):
+        raise ConfigError(f"--config=NAME is missing; choose from {', '.join(configs.names())}")
+    # Without a name, help shows the fields of tiny: they include those of a random architecture.
+    config = _adapt(configs.get(name or "tiny"), _given(rest))
+    about += f"\n\nConfigurations: {', '.join(configs.names())}."
+    both = dataclasses.make_dataclass(
+        "Arguments",
+        [
+            ("flags", typing.Annotated[type(defaults), tyro.conf.arg(name="")]),
+            ("config", Config),
+        ],
+    )
+    parsed = _tyro(both, both(defaults, config), rest, prog, about)
+    return parsed.config, parsed.flags
+
+
+def parse_flags(argv: Sequence[str], defaults: Flags, prog: str, about: str) -> Flags:
+    """The flags of a command that takes no configuration; errors as in `parse`."""
+    return _tyro(type(defaults), defaults, list(argv), prog, about)
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """One JSON line on standard output, the last that a command prints."""
+    print(json.dumps(result), flush=True)
+
+
+def use_compile_cache() -> None:
+    """Keep compiled programs on disk unless the environment says otherwise; call before JAX loads.
+
+    JAX leaves out programs that took under a second to compile, which here are most of them.
+    """
+    folder = Path.home() / ".cache" / "vinejax" / "xla"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+def _split(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The last --config=NAME (or --config NAME) and all other arguments."""
+    name, rest, words = None, [], iter(argv)
+    for word in words:
+        if word == "--config":
+            name = next(words, "")
+        elif word.startswith("--config="):
+            name = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return name, rest
+
+
+def _key(word: str) -> str:
+    """Field name of a flag: --config.sft.max-length=3 -> config.sft.max_length."""
+    return word.partition("=")[0].removeprefix("--").replace("-", "_")
+
+
+def _given(argv: Sequence[str]) -> dict[str, str]:
+    """Field name and text of every flag, in either spelling (--a=b or --a b)."""
+    following = [*argv, ""][1:]
+    return {
+        _key(word): word.partition("=")[2] if "=" in word else after
+        for word, after in zip(argv, following, strict=True)
+        if word.startswith("--")
+    }
+
+
+def _adapt(config: Config, given: Mapping[str, str]) -> Config:
+    """Drop from the defaults what a flag makes meaningless.
+
+    A model on disk brings its own architecture, another task its own options.
+    """
+    if any(given.get(f"config.{name}", "None") != "None" for name in ("policy.path", "sft.path")):
+        config = dataclasses.replace(
+            config, policy=dataclasses.replace(config.policy, architecture=None)
+        )
+    task = given.get("config.task.name", config.task.name)
+    if task != config.task.name:
+        options = OPTIONS[task]() if task in OPTIONS else None
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, options=options))
+    return config
+
+
+def _tyro(kind: Any, default: Any, argv: list[str], prog: str, about: str) -> Any:
+    fields = {name.removeprefix("flags."): value for name, value in flatten(default)}
+    argv = _spell_booleans(argv, {name for name, value in fields.items() if value in (True, False)})
+    for word in argv:
+        if word.startswith("--") and word != "--help" and _key(word) not in fields:
+            close = (
+                nearest("--" + _key(word), ["--" + field for field in fields])
+                if _key(word)
+                else "it has no name"
+            )
+            raise ConfigError(f"unknown option --{_key(word)}; {close} (--help lists all)")
+    return tyro.cli(
+        kind,
+        prog=prog,
+        description=about,
+        args=argv,
+        default=default,
+        use_underscores=True,
+        config=_TYRO,
+    )
+
+
+def _spell_booleans(argv: Sequence[str], booleans: set[str]) -> list[str]:
+    """Give bare boolean flags the value True, and true/false the spelling that tyro takes."""
+    spelled, truths = [], {"true": "True", "false": "False"}
+    for word, after in zip(argv, [*argv, ""][1:], strict=True):
+        flag, equals, value = word.partition("=")
+        if not word.startswith("--") or _key(word) not in booleans:
+            previous = spelled[-1] if spelled else ""
+            is_value = previous.startswith("--") and _key(previous) in booleans
+            spelled.append(truths.get(word.lower(), word) if is_value else word)
+        elif equals:
+            spelled.append(f"{flag}={truths.get(value.lower(), value)}")
+        else:
+            spelled.append(word if after.lower() in truths else f"{flag}=True")
+    return spelled

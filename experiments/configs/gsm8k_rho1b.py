@@ -1,0 +1,62 @@
+"""VinePPO with RhoMath 1.1B on GSM8K: the paper's run.
+
+Reproduces      GSM8K column of RhoMath 1.1B in the paper (arXiv 2410.01679), VinePPO with K = 9.
+Hardware        4 x A100-80GB in the paper. bfloat16 products, float32 master weights.
+Expected        pass@1 on the 1,319 test problems 53.4 % from an SFT start of 40.3 % (PPO: 50.1 %),
+                read off the figure of the authors' repository.
+Command         python -m experiments.run --config=gsm8k_rho1b
+                The SFT phase starts from the base model; the authors' SFT policy instead:
+                --config.sft.path=realtreetune/rho-1b-sft-GSM8K
+"""
+
+from vinejax.config import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    Gsm8kOptions,
+    PolicyConfig,
+    SamplingConfig,
+    SftConfig,
+    TaskConfig,
+    UpdateConfig,
+    ValuesConfig,
+)
+
+
+def config() -> Config:
+    """650 iterations of 64 problems x 8 trajectories, 16 updates each."""
+    return Config(
+        name="gsm8k_rho1b",
+        iterations=650,
+        prompts=64,
+        samples=8,
+        policy=PolicyConfig(
+            path="microsoft/rho-math-1b-v0.1",
+            revision="0b1db8d22b330c281cc810899d7938f023d78195",
+        ),
+        task=TaskConfig(name="gsm8k", options=Gsm8kOptions(), max_prompt_tokens=1512),
+        sampling=SamplingConfig(temperature=0.6, top_p=0.9, max_new_tokens=1024, context=2047),
+        values=ValuesConfig(k=9, context=2047, max_step=25),
+        update=UpdateConfig(
+            epochs=2,
+            minibatch=64,
+            microbatch=64,
+            learning_rate=1e-6,
+            warmup_ratio=0.03,
+            clip=0.2,
+            kl=1e-4,
+            max_sequence=2048,
+        ),
+        sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=1e-5, max_length=2048),
+        evaluation=EvaluationConfig(
+            every=40,
+            problems=373,
+            test_problems=1319,
+            samples=16,
+            temperature=0.35,
+            top_p=0.9,
+            max_new_tokens=1024,
+            context=2047,
+        ),
+        checkpoint=CheckpointConfig(every=10, keep=2, keep_period=40),
+    )

@@ -1,0 +1,210 @@
+"""The command line: names, overrides, refusals, exit codes. Nothing trains here."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import cli, configs, run
+from vinejax.config import Config, Gsm8kOptions, Preempted, UserError
+
+
+def parse(*argv: str) -> tuple[Config, run.RunFlags]:
+    return cli.parse(argv, run.RunFlags(), "run", "Train.")
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A stand-in for vinejax.train that records its call and does what `trained["then"]` says."""
+    seen: dict[str, Any] = {"then": lambda: {"final_pass_at_1": 0.5}}
+
+    def stand_in(config: Config, out: Path, *, resume: bool, log: Any = None) -> dict[str, Any]:
+        seen.update(config=config, out=out, resume=resume)
+        return seen["then"]()
+
+    module = types.ModuleType("vinejax.train")
+    module.__dict__["run"] = stand_in
+    monkeypatch.setitem(sys.modules, "vinejax.train", module)
+    import vinejax
+
+    monkeypatch.setattr(vinejax, "train", module, raising=False)
+    return seen
+
+
+def test_name_alone_gives_the_named_config():
+    config, flags = parse("--config=tiny")
+    assert config == configs.get("tiny")
+    assert flags == run.RunFlags()
+
+
+@pytest.mark.parametrize("name", ["tiny", "gsm8k_smollm2", "math_deepseekmath7b"])
+def test_every_config_passes_the_parser_unchanged(name: str):
+    assert parse("--config", name)[0] == configs.get(name)
+
+
+def test_fields_are_flags_with_underscores_or_hyphens():
+    config, _ = parse(
+        "--config=tiny",
+        "--config.update.learning_rate=1e-3",
+        "--config.sampling.max-new-tokens",
+        "48",
+        "--config.seed=7",
+        "--config.values.states=every:4",
+        "--config.policy.architecture.hidden=64",
+        "--config.task.options.length=4",
+    )
+    assert config.update.learning_rate == 1e-3
+    assert config.sampling.max_new_tokens == 48
+    assert config.seed == 7
+    assert config.values.states == "every:4"
+    assert config.policy.architecture is not None
+    assert config.policy.architecture.hidden == 64
+    assert config.task.options is not None
+    assert config.task.arguments()["length"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["=true"], True),
+        (["=True"], True),
+        (["=false"], False),
+        (["", "False"], False),
+        (["", "false"], False),
+        ([""], True),
+    ],
+)
+def test_booleans_take_values(words: list[str], value: bool):
+    config, _ = parse("--config=tiny", "--config.advantages.permute" + words[0], *words[1:])
+    assert config.advantages.permute is value
+
+
+def test_optional_fields_take_none_and_values():
+    config, _ = parse("--config=gsm8k_smollm2", "--config.values.max_step=None")
+    assert config.values.max_step is None
+    config, _ = parse("--config=gsm8k_smollm2", "--config.evaluation.test_problems=3")
+    assert config.evaluation.test_problems == 3
+
+
+def test_flags_of_the_command():
+    _, flags = parse("--config=tiny", "--out=somewhere", "--resume", "--dry-run", "--json=true")
+    assert flags == run.RunFlags(out=Path("somewhere"), resume=True, dry_run=True, json=True)
+
+
+@pytest.mark.parametrize("name", ["policy", "sft"])
+def test_a_model_on_disk_replaces_the_architecture(name: str):
+    config, _ = parse("--config=tiny", f"--config.{name}.path=folder")
+    assert config.policy.architecture is None
+    config.validate()
+
+
+def test_another_task_brings_its_own_options():
+    config, _ = parse("--config=tiny", "--config.task.name=gsm8k")
+    assert config.task.options == Gsm8kOptions()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], ["--config=NAME is missing", "tiny"]),
+        (["--config=tinny"], ["'tinny'", "did you mean tiny"]),
+        (["--config=tiny", "--config.learning_rate=1"], ["--config.update.learning_rate"]),
+        (["--config=tiny", "--config.value.k=1"], ["--config.value.k", "--config.values.k"]),
+        (["--config=tiny", "--resum"], ["--resum", "did you mean --resume"]),
+        (["--config=tiny", "--config.prompts=many"], ["--config.prompts", "'many'", "int"]),
+        (["--config=tiny", "--config.prompts=2.5"], ["--config.prompts", "'2.5'", "int"]),
+        (["--config=tiny", "--config.update.kl=no"], ["--config.update.kl", "'no'", "float"]),
+        (
+            ["--config=tiny", "--config.advantages.whiten=maybe"],
+            ["--config.advantages.whiten", "'maybe'", "'True', 'False'"],
+        ),
+        (
+            ["--config=tiny", "--config.update.decay=cosine"],
+            ["--config.update.decay", "'cosine'", "'linear', 'constant'"],
+        ),
+        (["--config=tiny", "--config.prompts=3"], ["update.minibatch", "prompts * samples = 12"]),
+        (["--config=tiny", "--config.task.options.length=0"], ["length=0", "at least 1"]),
+        (["--config=math_rho1b"], ["MATH task is not available yet in this version"]),
+        (["--config=tiny", "--config.algorithm=grpo"], ["algorithm", "grpo", "not available yet"]),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_is_valid(
+    argv: list[str], words: list[str], trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    try:
+        code = run.main(argv)
+    except SystemExit as stop:  # the parser's own way out
+        code = stop.code
+    assert code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    message = " ".join(captured.err.replace("│", " ").split())
+    for word in words:
+        assert word in message
+    assert "config" not in trained  # nothing was started
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--config=tiny", "--help"]])
+def test_help_shows_every_field(argv: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stop:
+        run.main(argv)
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for field in ("update.learning_rate", "policy.architecture.hidden", "task.options.sloppy"):
+        assert f"--config.{field}" in text
+    assert "gsm8k_rho1b" in text
+
+
+def test_run_is_called_with_config_folder_and_resume(trained: dict[str, Any]):
+    assert run.main(["--config=tiny", "--config.seed=3", "--resume"]) == 0
+    assert trained["config"].seed == 3
+    assert trained["out"] == Path("runs/tiny-vineppo-seed3")
+    assert trained["resume"] is True
+
+
+def test_json_summary_is_the_last_line(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    assert run.main(["--config=tiny", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"final_pass_at_1": 0.5}
+
+
+def test_dry_run_prints_the_plan_and_trains_nothing(
+    trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    assert run.main(["--config=tiny", "--dry_run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["episodes_per_iteration"] == 64
+    assert plan["updates_per_iteration"] == 4
+    assert plan["updates"] == 160
+    assert "config" not in trained
+
+
+def test_exit_codes_of_a_run(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    def raises(error: Exception) -> Any:
+        def then() -> None:
+            raise error
+
+        return then
+
+    trained["then"] = raises(UserError("the folder holds another run"))
+    assert run.main(["--config=tiny"]) == 2
+    assert "error: the folder holds another run" in capsys.readouterr().err
+    trained["then"] = raises(Preempted("saved iteration 7"))
+    assert run.main(["--config=tiny"]) == 75
+    assert "--resume" in capsys.readouterr().err
+    trained["then"] = raises(RuntimeError("a fault"))
+    with pytest.raises(RuntimeError):  # Python prints the traceback and exits with 1
+        run.main(["--config=tiny"])
+
+
+def test_compile_cache_leaves_the_environment_alone_where_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "mine")
+    cli.use_compile_cache()
+    assert cli.os.environ["JAX_COMPILATION_CACHE_DIR"] == "mine"
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    cli.use_compile_cache()
+    assert cli.os.environ["JAX_COMPILATION_CACHE_DIR"].endswith("vinejax/xla")

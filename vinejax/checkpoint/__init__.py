@@ -1,0 +1,10 @@
+"""Checkpoints of a run, through Orbax."""
+
+from vinejax.checkpoint.store import (
+    FORMAT_VERSION,
+    CheckpointError,
+    Checkpoints,
+    CheckpointWarning,
+)
+
+__all__ = ["FORMAT_VERSION", "CheckpointError", "CheckpointWarning", "Checkpoints"]

@@ -1,0 +1,303 @@
+"""Grades responses in worker processes that can be killed, and keeps a journal of the verdicts.
+
+In: (problem, response) pairs. Out: one `Verdict` each, in order. An answer that hangs or kills its
+grader costs its own grade only. Workers import the task and nothing of JAX; what a grade means and
+what a truncated response is worth is the business of the task and of the caller.
+
+Limits of one answer, by what it does:
+  computes too long       CPU time, at `limit`: an exception in the worker, which lives on
+  the same inside C code  CPU time, at twice `limit`: the kernel ends the worker (SIGPROF)
+  sleeps or is stuck      wall time, at four times `limit` plus 10 s: the pool kills the worker
+CPU time rather than wall time, so that a busy machine does not change a verdict.
+"""
+
+import contextlib
+import hashlib
+import math
+import multiprocessing.context
+import multiprocessing.popen_forkserver
+import multiprocessing.spawn
+import pickle
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as WallTimeout
+from typing import Any, NamedTuple
+
+import pebble
+
+from vinejax import tasks
+from vinejax.config import UserError
+from vinejax.journal import Journal
+from vinejax.tasks import Problem, Task
+
+CHUNK = 512  # answers in one message: at most; fewer when that keeps all workers busy
+NOTE_LENGTH = 200
+START_LIMIT = 120  # seconds until the first worker has imported the task
+
+
+class Verdict(NamedTuple):
+    """grade in [0, 1]; note: "" or why there is none ("timeout", "crash", "error: ...")."""
+
+    grade: float
+    note: str = ""
+
+
+Item = tuple[Problem, str]
+
+
+class GraderPool:
+    """Worker processes with one task each; a context manager.
+
+    task_name, task_options: as for `tasks.get`. workers: 0 grades in this process, without limits
+    (for tests and debugging). limit: CPU seconds for one answer. journal: None = verdicts are not
+    recorded. Methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        task_name: str,
+        task_options: Mapping[str, Any],
+        workers: int,
+        limit: float = 15.0,
+        journal: Journal | None = None,
+    ):
+        self._task = tasks.get(task_name, **task_options)
+        self._workers, self._limit, self._journal = workers, limit, journal
+        self._wall = 4 * limit + 10
+        self._pool: pebble.ProcessPool | None = None
+        self._started: Any = None
+        if workers:
+            cls = tasks.find(task_name)
+            _check_importable(cls)
+            self._pool = pebble.ProcessPool(
+                max_workers=workers,
+                initializer=_start_worker,
+                initargs=(cls, dict(task_options), limit),
+                context=_context(cls),
+            )
+            # An empty job starts the workers now, while the first samples are drawn.
+            self._started = self._pool.schedule(_grade_chunk, args=([], False))
+
+    def __enter__(self) -> "GraderPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool.join()
+
+    def submit(
+        self, items: Sequence[Item], iteration: int = 0, phase: str = "", strict: bool = False
+    ) -> "Grading":
+        """Starts grading; equal items are graded once. The verdicts come from `.result()`.
+
+        iteration and phase are what the journal files the verdicts under; verdicts that it holds
+        for the iteration are used again. strict: `task.grade_strict` instead of `task.grade`.
+        """
+        keys = [_key(problem, response, strict) for problem, response in items]
+        known = {} if self._journal is None else self._journal.verdicts(iteration)
+        missing = {key: item for key, item in zip(keys, items, strict=True) if key not in known}
+        done = {key: Verdict(*known[key]) for key in set(keys) if key in known}
+        chunks = [
+            (chunk, self._schedule([missing[key] for key in chunk], strict))
+            for chunk in _chunks(list(missing), self._workers)
+        ]
+        return Grading(self, keys, missing, done, chunks, (iteration, phase, strict))
+
+    def grade(
+        self, items: Sequence[Item], iteration: int = 0, phase: str = "", strict: bool = False
+    ) -> list[Verdict]:
+        """`submit` and wait."""
+        return self.submit(items, iteration, phase, strict).result()
+
+    def _schedule(self, items: list[Item], strict: bool) -> Any:
+        if self._pool is None:
+            return [_grade(self._task, item, strict) for item in items]
+        return self._pool.schedule(_grade_chunk, args=(items, strict), timeout=self._wall)
+
+    def _collect(self, items: list[Item], job: Any, strict: bool) -> list[Verdict]:
+        """The verdicts of a chunk. If it lost its worker, each answer is graded by itself, so that
+        only the guilty one pays."""
+        if isinstance(job, list):
+            return job
+        self._wait_for_workers()
+        try:
+            return job.result()
+        except (WallTimeout, pebble.ProcessExpired, _TimeLimit) as error:
+            if len(items) == 1:
+                return [_lost(error)]
+        jobs = [([item], self._schedule([item], strict)) for item in items]
+        return [verdict for item, job in jobs for verdict in self._collect(item, job, strict)]
+
+    def _wait_for_workers(self) -> None:
+        """UserError if no worker comes up: the pool would go on starting new ones forever."""
+        try:
+            self._started.result(timeout=START_LIMIT)
+        except WallTimeout as error:
+            raise UserError(
+                f"no grading worker was ready after {START_LIMIT} s; its error is above. The class "
+                f"of task {self._task.name!r} must be importable there ({type(self._task)})"
+            ) from error
+
+    def _record(self, iteration: int, phase: str, verdicts: dict[str, Verdict]) -> None:
+        if self._journal is not None and verdicts:
+            self._journal.append(iteration, phase, verdicts)
+
+
+class Grading:
+    """Verdicts on their way."""
+
+    def __init__(
+        self,
+        pool: GraderPool,
+        keys: list[str],
+        missing: dict[str, Item],
+        done: dict[str, Verdict],
+        chunks: list[tuple[list[str], Any]],
+        place: tuple[int, str, bool],
+    ):
+        self._pool, self._keys, self._missing, self._done = pool, keys, missing, done
+        self._chunks, self._place = chunks, place
+        self._lock = threading.Lock()
+
+    def result(self) -> list[Verdict]:
+        """One verdict an item, in their order; waits for them and enters them in the journal."""
+        iteration, phase, strict = self._place
+        with self._lock:
+            if self._chunks:
+                new: dict[str, Verdict] = {}
+                for keys, job in self._chunks:
+                    items = [self._missing[key] for key in keys]
+                    new |= zip(keys, self._pool._collect(items, job, strict), strict=True)
+                self._pool._record(iteration, phase, new)
+                self._done |= new
+                self._chunks, self._missing = [], {}
+        return [self._done[key] for key in self._keys]
+
+
+def _check_importable(cls: type[Task]) -> None:
+    try:
+        pickle.dumps(cls)
+    except (pickle.PicklingError, AttributeError) as error:
+        raise UserError(
+            f"task {cls.name!r}: workers can grade only with a class that is importable, not with "
+            f"{cls.__qualname__}; define it at the top of a module, or set grading.workers=0"
+        ) from error
+
+
+def _key(problem: Problem, response: str, strict: bool) -> str:
+    """64 bits that identify a verdict; 33,000 answers collide with a chance of 3e-11."""
+    text = f"{problem.id}\0{problem.answer}\0{int(strict)}\0{response}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _chunks(keys: list[str], workers: int) -> Iterator[list[str]]:
+    size = max(1, min(CHUNK, math.ceil(len(keys) / (4 * max(workers, 1)))))
+    for first in range(0, len(keys), size):
+        yield keys[first : first + size]
+
+
+def _lost(error: BaseException) -> Verdict:
+    is_timeout = isinstance(error, (WallTimeout, _TimeLimit)) or (
+        getattr(error, "exitcode", None) == -signal.SIGPROF
+    )
+    return Verdict(0.0, "timeout" if is_timeout else "crash")
+
+
+def _grade(task: Task, item: Item, strict: bool) -> Verdict:
+    try:
+        grade = float((task.grade_strict if strict else task.grade)(*item))
+        if not 0 <= grade <= 1:
+            raise ValueError(f"grade {grade} is outside [0, 1]")
+    except _TimeLimit:
+        return Verdict(0.0, "timeout")
+    except Exception as error:
+        return Verdict(0.0, f"error: {type(error).__name__}: {error}"[:NOTE_LENGTH])
+    return Verdict(grade)
+
+
+# --- in the workers -----------------------------------------------------------------------------
+
+
+class _TimeLimit(BaseException):
+    """The answer's CPU time is over; not an Exception, which graders may catch."""
+
+
+_worker_task: Task
+_worker_limit: float
+
+
+def _start_worker(cls: type[Task], options: dict[str, Any], limit: float) -> None:
+    global _worker_task, _worker_limit
+    _worker_task, _worker_limit = cls(**options), limit
+    # Ctrl-C is for the main process, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGVTALRM, _raise_time_limit)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+
+
+def _raise_time_limit(*_: object) -> None:
+    raise _TimeLimit
+
+
+def _grade_chunk(items: list[Item], strict: bool) -> list[Verdict]:
+    return [_grade_within_limit(item, strict) for item in items]
+
+
+def _grade_within_limit(item: Item, strict: bool) -> Verdict:
+    try:
+        # Fires again, should a grader have swallowed the first one.
+        signal.setitimer(signal.ITIMER_VIRTUAL, _worker_limit, 0.1)
+        signal.setitimer(signal.ITIMER_PROF, 2 * _worker_limit)
+        verdict = _grade(_worker_task, item, strict)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    except _TimeLimit:  # between the grade and the end of the timer
+        verdict = Verdict(0.0, "timeout")
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return verdict
+
+
+# --- starting workers ---------------------------------------------------------------------------
+
+
+def _context(cls: type[Task]) -> multiprocessing.context.BaseContext:
+    """Workers are forked from a clean server process, never from this one, in which JAX runs."""
+    if cls.__module__ == "__main__":  # then the worker needs the main script for the class
+        return multiprocessing.get_context("forkserver")
+    return _WithoutMain()
+
+
+_starting = threading.Lock()
+
+
+class _Worker(multiprocessing.context.ForkServerProcess):
+    """A process that does not import the main script, which would bring JAX with it."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 (multiprocessing's name)
+        with _starting, _main_left_out():
+            return multiprocessing.popen_forkserver.Popen(process_obj)
+
+
+class _WithoutMain(multiprocessing.context.ForkServerContext):
+    Process = _Worker
+
+
+@contextlib.contextmanager
+def _main_left_out() -> Iterator[None]:
+    """multiprocessing has no option for it: the description of the main script is taken out of
+    what it sends to new processes."""
+    original = multiprocessing.spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        data = original(name)
+        return {key: data[key] for key in data if not key.startswith("init_main")}
+
+    multiprocessing.spawn.get_preparation_data = without_main
+    try:
+        yield
+    finally:
+        multiprocessing.spawn.get_preparation_data = original

@@ -1,0 +1,49 @@
+"""The policy: a Llama-type decoder as pure functions, its scoring, and its Hugging Face files."""
+
+from vinejax.policy.config import LlamaConfig, RopeScaling
+from vinejax.policy.llama import (
+    DecodeWeights,
+    Params,
+    block,
+    cast,
+    embed_tokens,
+    forward,
+    head,
+    hidden,
+    init,
+    logical_axes,
+    shapes,
+    unstack,
+)
+from vinejax.policy.numerics import logits, matmul, precision_of, rms_norm
+from vinejax.policy.scoring import Cache, LogProbs, Scores, logprobs, score, sequence_logprobs
+from vinejax.policy.weights import load_hf, save_hf
+
+__all__ = [
+    "Cache",
+    "DecodeWeights",
+    "LlamaConfig",
+    "LogProbs",
+    "Params",
+    "RopeScaling",
+    "Scores",
+    "block",
+    "cast",
+    "embed_tokens",
+    "forward",
+    "head",
+    "hidden",
+    "init",
+    "load_hf",
+    "logical_axes",
+    "logits",
+    "logprobs",
+    "matmul",
+    "precision_of",
+    "rms_norm",
+    "save_hf",
+    "score",
+    "sequence_logprobs",
+    "shapes",
+    "unstack",
+]

@@ -1,0 +1,40 @@
+"""Products and norms with their precision written down.
+
+XLA's default for fp32 operands is TF32 on recent GPUs and bf16 passes on TPUs, so "fp32" would
+agree with nothing to more than three digits; fp32 operands therefore ask for the highest
+precision. bf16 operands are multiplied as they are and accumulated in fp32.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+
+def precision_of(dtype: DTypeLike) -> jax.lax.Precision:
+    """The precision that a product of operands of this type is computed with."""
+    is_wide = jnp.dtype(dtype) == jnp.float32
+    return jax.lax.Precision.HIGHEST if is_wide else jax.lax.Precision.DEFAULT
+
+
+def matmul(
+    x: Float[Array, "... I"], w: Float[Array, "I O"], result: DTypeLike | None = None
+) -> Float[Array, "... O"]:
+    """x @ w; `result` is the type of accumulation and result (the operands' own, if None)."""
+    return jnp.matmul(x, w, precision=precision_of(x.dtype), preferred_element_type=result)
+
+
+def logits(x: Float[Array, "... D"], matrix: Float[Array, "D V"]) -> Float[Array, "... V"]:
+    """Hidden states times the head, accumulated and returned in fp32."""
+    return matmul(x, matrix, jnp.float32)
+
+
+def rms_norm(x: Float[Array, "... D"], weight: Float[Array, " D"], eps: float) -> jax.Array:
+    """x / sqrt(mean(x^2) + eps) * weight; fp32 inside, x's type outside.
+
+    The normalised value is rounded to x's type before the weight is applied, as transformers does.
+    """
+    wide = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
+    normed = (wide * scale).astype(x.dtype).astype(jnp.float32)
+    return (normed * weight.astype(jnp.float32)).astype(x.dtype)

@@ -1,0 +1,124 @@
+"""One decoding step of all slots: attention over a row's trunks and a slot's own ring, as one softmax.
+
+Letters: R rows, U slots a row, B = R * U slots in all, G key/value heads, M query heads to each of
+them, H head size, L layers, W trunk cells of a row (all its trunks side by side), T ring cells.
+
+A row's trunks are read once for all its slots: their queries form one matrix per key/value head. A
+vine sees the trunk up to its own prefix by a mask; nothing is copied for it. Every slot writes its new
+key and value at the same ring cell, so a step updates each cache with one slice.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from vinejax import policy
+from vinejax.policy import rope
+
+MASKED = -1e30  # finite, so that a row of masked scores gives no NaN
+
+
+class Cache(NamedTuple):
+    """Keys and values, one array a layer, in the layouts that the step's matrix products read fastest.
+
+    Cells that hold nothing are finite (zero at first): a masked score becomes exactly 0 after the
+    softmax, and 0 times a finite value is 0.
+    """
+
+    keys: list[Float[Array, "rows G H cells"]]
+    values: list[Float[Array, "rows G cells H"]]
+
+
+def empty_cache(config: policy.LlamaConfig, rows: int, cells: int) -> Cache:
+    """A cache of zeros for `rows` rows."""
+    dtype = jnp.dtype(config.compute_dtype)
+    keys = [
+        jnp.zeros((rows, config.kv_heads, config.head_dim, cells), dtype)
+        for _ in range(config.layers)
+    ]
+    values = [
+        jnp.zeros((rows, config.kv_heads, cells, config.head_dim), dtype)
+        for _ in range(config.layers)
+    ]
+    return Cache(keys, values)
+
+
+def step(
+    weights,
+    config: policy.LlamaConfig,
+    token: Int[Array, "B"],
+    position: Int[Array, "B"],
+    trunks: Cache,
+    ring: Cache,
+    in_trunk: Bool[Array, "B W"],
+    in_ring: Bool[Array, "B T"],
+    cell: Int[Array, ""],
+    is_frozen: Bool[Array, "B"],
+) -> tuple[Float[Array, "B V"], Cache, Bool[Array, "B"]]:
+    """Feeds one token a slot at `position`; returns fp32 logits, the ring with the token's keys and values
+    in `cell`, and which slots had finite ones (the others wrote zeros). Frozen slots keep what `cell` held."""
+    new = Cache(list(ring.keys), list(ring.values))
+    cos, sin = rope.angles(config, position)
+    is_finite = jnp.ones(token.shape, bool)
+    x = policy.embed_tokens(weights["embed"], config, token)
+    for layer, w in enumerate(weights["layers"]):
+
+        def attend(q, k, v, layer=layer):
+            nonlocal is_finite
+            ok = jnp.isfinite(k).all(axis=(-1, -2)) & jnp.isfinite(v).all(axis=(-1, -2))
+            is_finite &= ok
+            k, v = (jnp.where(ok[:, None, None], a, 0) for a in (k, v))
+            new.keys[layer] = _write(new.keys[layer], k[..., None], cell, 3, is_frozen)
+            new.values[layer] = _write(new.values[layer], v[:, :, None], cell, 2, is_frozen)
+            own = (new.keys[layer], new.values[layer], in_ring)
+            return _attend(q, (trunks.keys[layer], trunks.values[layer], in_trunk), own)
+
+        x = policy.block(w, x, config, cos, sin, attend)
+    x = policy.rms_norm(x, weights["final_norm"], config.norm_eps)
+    return policy.logits(x, weights["head"]), new, is_finite
+
+
+def _write(ring, new, cell, axis, is_frozen):
+    old = lax.dynamic_slice_in_dim(ring, cell, 1, axis)
+    new = jnp.where(is_frozen[:, None, None, None], old, new)
+    return lax.dynamic_update_slice_in_dim(ring, new, cell, axis)
+
+
+def _attend(q: Float[Array, "B N H"], trunk, own) -> Float[Array, "B N H"]:
+    """Softmax attention over two caches at once: exponentials share one maximum and one sum."""
+    trunk_keys, trunk_values, in_trunk = trunk
+    ring_keys, ring_values, in_ring = own
+    (rows, groups, size, _), slots = trunk_keys.shape, len(q)
+    per_row, per_group = slots // rows, q.shape[1] // groups
+    q = (q * size**-0.5).reshape(slots, groups, per_group, size)
+    by_row = q.reshape(rows, per_row, groups, per_group, size).swapaxes(1, 2)
+    by_row = by_row.reshape(rows, groups, per_row * per_group, size)
+
+    product = partial(
+        jnp.einsum, preferred_element_type=jnp.float32, precision=policy.precision_of(q.dtype)
+    )
+    far = product("rgqh,rghw->rgqw", by_row, trunk_keys)
+    far = far.reshape(rows, groups, per_row, per_group, -1)
+    far = jnp.where(in_trunk.reshape(rows, 1, per_row, 1, -1), far, MASKED)
+    near = product("bgmh,bght->bgmt", q, ring_keys)
+    near = jnp.where(in_ring[:, None, None], near, MASKED)
+
+    def to_rows(x):  # [B, G, M] -> [R, G, U, M]
+        return x.reshape(rows, per_row, groups, per_group).swapaxes(1, 2)
+
+    top = jnp.maximum(far.max(axis=-1), to_rows(near.max(axis=-1)))
+    top_by_slot = top.swapaxes(1, 2).reshape(slots, groups, per_group)
+    far = jnp.exp(far - top[..., None])
+    near = jnp.exp(near - top_by_slot[..., None])
+    total = far.sum(axis=-1).swapaxes(1, 2).reshape(slots, groups, per_group) + near.sum(axis=-1)
+
+    dtype = trunk_values.dtype
+    far = far.astype(dtype).reshape(rows, groups, per_row * per_group, -1)
+    from_trunk = product("rgqw,rgwh->rgqh", far, trunk_values)
+    from_trunk = from_trunk.reshape(rows, groups, per_row, per_group, size).swapaxes(1, 2)
+    from_ring = product("bgmt,bgth->bgmh", near.astype(dtype), ring_values)
+    out = from_trunk.reshape(slots, groups, per_group, size) + from_ring
+    return (out / total[..., None]).astype(q.dtype).reshape(slots, groups * per_group, size)

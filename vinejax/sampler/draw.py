@@ -1,0 +1,113 @@
+"""Drawing one token a slot from logits: temperature, top-k, top-p, by inverse CDF from one uniform.
+
+A draw depends on its own logits and its own uniform only, so it is the same in any batch.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from vinejax.sampler.records import Settings
+
+CANDIDATES = 64  # most nuclei fit in the 64 most likely tokens; the others take the exact slow path
+BLOCK = 128  # tokens in a block of the two-level inverse CDF
+MASKED = -1e30  # finite, so that no inf - inf arises; exp gives exactly 0
+
+
+class Draw(NamedTuple):
+    """One token a slot. `is_finite` is False where the logits held a NaN or an infinity."""
+
+    token: Int[Array, "B"]
+    logprob: Float[Array, "B"]  # nats, under the truncated, renormalised distribution
+    logprob_full: Float[Array, "B"]  # nats, under the temperature alone
+    is_finite: Bool[Array, "B"]
+
+
+def draw(
+    logits: Float[Array, "B V"], uniform: Float[Array, "B"], settings: Settings, num_tokens: int
+) -> Draw:
+    """Draws a token below `num_tokens` from each row of fp32 logits, `uniform` being in [0, 1)."""
+    logits = logits.astype(jnp.float32)
+    if num_tokens < logits.shape[-1]:
+        logits = jnp.where(jnp.arange(logits.shape[-1]) < num_tokens, logits, MASKED)
+    scaled = logits / settings.score_temperature
+    log_norm = jax.nn.logsumexp(scaled, axis=-1)
+    limit = min(settings.top_k or num_tokens, num_tokens)
+    if settings.temperature == 0:
+        token, log_kept = jnp.argmax(scaled, axis=-1), None
+    elif limit == num_tokens and settings.top_p >= 1:
+        token, log_kept = _inverse_cdf(jnp.exp(scaled - log_norm[:, None]), uniform), log_norm
+    else:
+        count = min(max(CANDIDATES, settings.top_k), scaled.shape[-1])
+        token, log_kept = _draw_truncated(scaled, log_norm, uniform, settings.top_p, limit, count)
+    token = token.astype(jnp.int32)
+    chosen = jnp.take_along_axis(scaled, token[:, None], axis=-1)[:, 0]
+    logprob = jnp.zeros_like(chosen) if log_kept is None else chosen - log_kept
+    return Draw(token, logprob, chosen - log_norm, jnp.isfinite(log_norm) & jnp.isfinite(chosen))
+
+
+def _inverse_cdf(probs: Float[Array, "B V"], uniform: Float[Array, "B"]) -> Int[Array, "B"]:
+    """The first token, in the order of ids, at which the cumulative probability exceeds the uniform."""
+    size = probs.shape[-1]
+    if size <= 4 * BLOCK:
+        return _first_above(probs, uniform * jnp.sum(probs, axis=-1))
+    probs = jnp.pad(probs, ((0, 0), (0, -size % BLOCK))).reshape(len(probs), -1, BLOCK)
+    blocks = probs.sum(axis=-1)
+    target = uniform * jnp.sum(blocks, axis=-1)
+    block = _first_above(blocks, target)
+    before = jnp.where(jnp.arange(blocks.shape[-1]) < block[:, None], blocks, 0).sum(axis=-1)
+    inside = jnp.take_along_axis(probs, block[:, None, None], axis=1)[:, 0]
+    return block * BLOCK + _first_above(inside, target - before)
+
+
+def _first_above(mass: Float[Array, "B n"], target: Float[Array, "B"]) -> Int[Array, "B"]:
+    """Index of the first cell whose cumulative mass exceeds `target`; the last cell with mass if rounding leaves none."""
+    index = jnp.arange(mass.shape[-1])
+    above = (jnp.cumsum(mass, axis=-1) > target[:, None]) & (mass > 0)
+    last = jnp.max(jnp.where(mass > 0, index, 0), axis=-1)
+    return jnp.where(above.any(axis=-1), jnp.argmax(above, axis=-1), last)
+
+
+def _draw_truncated(scaled, log_norm, uniform, top_p, limit, count):
+    """Token and log of the kept mass (as a log-normaliser) under top-k and top-p.
+
+    The nucleus is looked for among the most likely candidates. A row whose candidates do not hold
+    it is drawn again from a full sort, in a loop of zero or one trips: the work is done only in steps
+    that need it, and a row's result never depends on the other rows.
+    """
+    values, ids = lax.top_k(scaled, count)
+    token, log_kept, enough = _draw_sorted(values, ids, log_norm, uniform, top_p, limit)
+    if count >= limit:
+        return token, log_kept
+
+    def redraw(carry):
+        _, token, log_kept = carry
+        order = jnp.argsort(-scaled, axis=-1, stable=True)
+        ranked = jnp.take_along_axis(scaled, order, axis=-1)
+        full_token, full_kept, _ = _draw_sorted(ranked, order, log_norm, uniform, top_p, limit)
+        token = jnp.where(enough, token, full_token)
+        return jnp.array(False), token, jnp.where(enough, log_kept, full_kept)
+
+    start = (~enough.all(), token, log_kept)
+    _, token, log_kept = lax.while_loop(lambda carry: carry[0], redraw, start)
+    return token, log_kept
+
+
+def _draw_sorted(values, ids, log_norm, uniform, top_p, limit):
+    """Draws from tokens sorted by falling probability; `enough`: they hold the whole nucleus."""
+    is_allowed = jnp.arange(values.shape[-1]) < limit
+    if limit <= values.shape[-1]:
+        log_norm = jax.nn.logsumexp(jnp.where(is_allowed, values, MASKED), axis=-1)
+    probs = jnp.where(is_allowed, jnp.exp(values - log_norm[:, None]), 0)
+    before = jnp.cumsum(probs, axis=-1) - probs
+    is_kept = (before < top_p) & is_allowed
+    is_kept = is_kept.at[:, 0].set(True)
+    kept = jnp.where(is_kept, probs, 0)
+    mass = kept.sum(axis=-1)
+    place = _first_above(kept, uniform * mass)
+    token = jnp.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
+    enough = (probs.sum(axis=-1) >= top_p) | (limit <= values.shape[-1])
+    return token.astype(jnp.int32), log_norm + jnp.log(mass), enough

@@ -1,0 +1,138 @@
+"""Where arrays live: one table from logical axis names to the axes of the device mesh.
+
+Modules name the axes of their arrays ("embed", "heads", ...); this file alone knows the mesh.
+Changing the layout of the whole program is changing `RULES`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from vinejax.config import ConfigError
+
+AXES = ("data", "fsdp", "tensor")
+
+MeshAxes = str | tuple[str, ...] | None
+
+RULES: Mapping[str, MeshAxes] = {
+    "batch": ("data", "fsdp"),
+    "embed": "fsdp",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+    "layers": None,
+    "head_dim": None,
+}
+
+
+def make_mesh(
+    data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
+) -> Mesh:
+    """A data x fsdp x tensor mesh. `data=-1` takes the devices that the other two leave.
+
+    Raises ConfigError when the product of the sizes is not the number of devices.
+    """
+    devices = list(jax.devices()) if devices is None else list(devices)
+    rest = fsdp * tensor
+    if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
+        raise ConfigError(
+            f"mesh is data={data}, fsdp={fsdp}, tensor={tensor}; give positive sizes, "
+            "or -1 (the rest) for data"
+        )
+    if data == -1:
+        data = max(len(devices) // rest, 1)
+    if data * rest != len(devices):
+        raise ConfigError(
+            f"mesh.data x mesh.fsdp x mesh.tensor = {data} x {fsdp} x {tensor} needs {data * rest} "
+            f"devices, there are {len(devices)}; choose sizes whose product is {len(devices)}"
+        )
+    grid = np.asarray(devices).reshape(data, fsdp, tensor)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def spec(
+    logical_axes: Sequence[str | None], rules: Mapping[str, MeshAxes] = RULES
+) -> PartitionSpec:
+    """The partition of an array whose axes have these logical names (None: not partitioned).
+
+    Raises ConfigError for a name that the table does not have, and for a mesh axis that two axes of
+    the array would share.
+    """
+    parts: list[MeshAxes] = []
+    taken: dict[str, str] = {}
+    for name in logical_axes:
+        if name is not None and name not in rules:
+            raise ConfigError(f"logical axis {name!r} is not in the table; it has {sorted(rules)}")
+        part = None if name is None else rules[name]
+        for axis in (part,) if isinstance(part, str) else part or ():
+            if axis in taken:
+                raise ConfigError(
+                    f"logical axes {taken[axis]!r} and {name!r} of one array both map to mesh axis "
+                    f"{axis!r}; map one of them to another axis or to None"
+                )
+            taken[axis] = str(name)
+        parts.append(part)
+    return PartitionSpec(*parts)
+
+
+def shardings(mesh: Mesh, logical_axes: Any, rules: Mapping[str, MeshAxes] = RULES) -> Any:
+    """A NamedSharding for each tuple of logical axis names in the tree."""
+    return jax.tree.map(
+        lambda names: NamedSharding(mesh, spec(names, rules)), logical_axes, is_leaf=is_axes
+    )
+
+
+def is_axes(node: Any) -> bool:
+    """Whether a tree node is a tuple of logical axis names (a leaf), not a container."""
+    return isinstance(node, tuple) and all(name is None or isinstance(name, str) for name in node)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """A full copy on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def batch(mesh: Mesh, axis: int = 0) -> NamedSharding:
+    """Axis number `axis` split over data and fsdp, everything else whole."""
+    return NamedSharding(mesh, spec((None,) * axis + ("batch",)))
+
+
+def check_batch(rows: int, mesh: Mesh, field: str) -> None:
+    """Raises ConfigError when data x fsdp devices do not divide `rows`, the value of `field`."""
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    if rows % devices:
+        raise ConfigError(
+            f"{field} is {rows}, which does not divide over mesh.data x mesh.fsdp = {devices} "
+            f"devices; choose a multiple of {devices}"
+        )
+
+
+def check_divides(arrays: Any, shardings: Any, what: str) -> None:
+    """Raises ConfigError, with both numbers, when an array axis does not divide over its devices.
+
+    `arrays` and `shardings` are trees of the same structure; `what` names the first.
+    """
+    jax.tree_util.tree_map_with_path(
+        lambda path, array, sharding: _check(
+            array.shape, sharding, what + jax.tree_util.keystr(path)
+        ),
+        arrays,
+        shardings,
+    )
+
+
+def _check(shape: Sequence[int], sharding: NamedSharding, name: str) -> None:
+    for axis, part in enumerate(sharding.spec):
+        axes = (part,) if isinstance(part, str) else part or ()
+        devices = math.prod(sharding.mesh.shape[a] for a in axes)
+        if shape[axis] % devices:
+            raise ConfigError(
+                f"{name} has size {shape[axis]} along axis {axis}, which does not divide over the "
+                f"{devices} devices of mesh.{' x mesh.'.join(axes)}; choose a mesh size that "
+                f"divides {shape[axis]}"
+            )

@@ -1,0 +1,148 @@
+"""PPO on an iteration's trajectories: epochs of minibatches, their metrics averaged by tokens."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+
+import jax
+import numpy as np
+
+from vinejax import policy, update
+from vinejax.config import Config
+from vinejax.sampler import Trunks, bucket
+from vinejax.train.credit import Credit
+from vinejax.train.scoring import Scored
+from vinejax.train.setup import Setup
+from vinejax.train.trajectories import Trajectories
+
+# Not a mean over tokens: these are the largest of an iteration, and counts.
+LARGEST = ("ratio_max",)
+LAST = ("learning_rate",)
+SUMS = ("guarded", "tokens", "sequences")
+
+
+def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
+    """The static settings of the update."""
+    u = config.update
+    optimizer = update.Optimizer(
+        learning_rate=u.learning_rate,
+        total_steps=config.updates,
+        warmup_steps=update.warmup_steps(u.warmup_ratio, config.updates),
+        warmup=u.warmup,
+        decay=u.decay,
+        b1=u.b1,
+        b2=u.b2,
+        eps=u.eps,
+        weight_decay=u.weight_decay,
+        max_grad_norm=u.max_grad_norm,
+    )
+    return update.Hyper(
+        model,
+        optimizer,
+        u.microbatch,
+        temperature=config.sampling.temperature,
+        clip=u.clip,
+        kl=u.kl,
+        kl_clamp=u.kl_clamp,
+        ratio_guard=u.ratio_guard,
+        whiten=config.advantages.whiten,
+    )
+
+
+class Learner:
+    """The jitted update and the state it changes."""
+
+    def __init__(self, setup: Setup, params: policy.Params) -> None:
+        settings = hyper(setup.config, setup.model)
+        mesh = None if setup.mesh.size == 1 else setup.mesh
+        self._setup = setup
+        self._sharded = update.make_step(settings, mesh)
+        self.state = update.init(params, settings, mesh)
+        self._weights = jax.jit(partial(_decode_weights, setup.model))
+
+    @property
+    def steps(self) -> int:
+        """Updates done."""
+        return int(self.state.step)
+
+    def weights(self) -> policy.DecodeWeights:
+        """The sampler's copy of the current policy, on the device that samples for this process."""
+        return on_sampling_device(self._weights(self.state.params), self._setup)
+
+    def learn(
+        self, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
+    ) -> dict[str, float]:
+        """All updates of one iteration; their metrics."""
+        results = []
+        for minibatch in minibatches(self._setup, iteration, batch, credit, reference):
+            if self._sharded.batch_sharding is not None:
+                minibatch = jax.device_put(minibatch, self._sharded.batch_sharding)
+            self.state, metrics = self._sharded.step(self.state, minibatch)
+            results.append(metrics)
+        return _combine(jax.device_get(results))
+
+
+def on_sampling_device(weights: policy.DecodeWeights, setup: Setup) -> policy.DecodeWeights:
+    """The weights on one device of the mesh: sampling and scoring are local to a process."""
+    return weights if setup.mesh.size == 1 else jax.device_put(weights, setup.mesh.devices.flat[0])
+
+
+def decode_weights(setup: Setup, params: policy.Params) -> policy.DecodeWeights:
+    """A copy of `params` for sampling and scoring that shares no buffer with them."""
+    return on_sampling_device(jax.jit(partial(_decode_weights, setup.model))(params), setup)
+
+
+def _decode_weights(model: policy.LlamaConfig, params: policy.Params) -> policy.DecodeWeights:
+    # An input that jit hands through is not copied, and the update donates its own.
+    return jax.tree.map(lambda x: x.copy(), policy.unstack(params, model))
+
+
+def minibatches(
+    setup: Setup, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
+) -> Iterator[update.Batch]:
+    """Shuffled minibatches of every epoch; the order follows from seed, iteration and epoch."""
+    config = setup.config
+    rows = _rows(batch, credit, reference)
+    count = len(batch.responses)
+    for epoch in range(config.update.epochs):
+        order = np.random.default_rng([config.seed, iteration, epoch]).permutation(count)
+        for start in range(0, count, config.update.minibatch):
+            chosen = order[start : start + config.update.minibatch]
+            yield update.Batch(**{name: column[chosen] for name, column in rows.items()})
+
+
+def _rows(batch: Trajectories, credit: Credit, reference: Scored) -> dict[str, np.ndarray]:
+    """All trajectories as padded arrays; index t means token t."""
+    sequences = batch.tokens
+    count, width = len(sequences), bucket(max(len(s) for s in sequences))
+    length = np.array([len(s) for s in sequences], np.int32)
+    first = np.array([len(p) for p in batch.prompts], np.int32)
+    at = np.arange(width)
+    spread = np.zeros((count, width), np.float32)
+    for row, begin, own in zip(spread, first, credit.token_advantages, strict=True):
+        row[begin : begin + len(own)] = own
+    return {
+        "tokens": Trunks.of(sequences).padded(count, width),
+        "length": length,
+        "is_response": (at >= first[:, None]) & (at < length[:, None]),
+        "advantages": spread,
+        "old_logp": credit.old.logp,
+        "ref_logp": reference.logp,
+    }
+
+
+def _combine(results: list[update.Metrics]) -> dict[str, float]:
+    """Means over the iteration's response tokens, but for maxima, counts and the learning rate."""
+    columns = {
+        f.name: np.array([float(getattr(r, f.name)) for r in results]) for f in fields(results[0])
+    }
+    weight = columns["tokens"] / max(columns["tokens"].sum(), 1)
+    out = {}
+    for name, column in columns.items():
+        if name in LARGEST:
+            out[name] = column.max()
+        elif name in LAST:
+            out[name] = column[-1]
+        else:
+            out[name] = column.sum() if name in SUMS else (column * weight).sum()
+    return {name: float(value) for name, value in out.items()}

@@ -1,0 +1,145 @@
+"""A whole run: checks, supervised fine-tuning, VinePPO, evaluation, and what is left on disk."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vinejax import policy, report
+from vinejax.checkpoint import Checkpoints
+from vinejax.config import Config, UserError
+from vinejax.grading import GraderPool
+from vinejax.journal import Journal
+from vinejax.report import Progress
+from vinejax.train import folder, supervised
+from vinejax.train.evaluation import Evaluated, evaluate
+from vinejax.train.learning import decode_weights
+from vinejax.train.loop import Reinforcement, named, newest_iteration
+from vinejax.train.setup import Setup, prepare
+
+
+def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Trains `config` in the folder `out` and returns the summary that is written there.
+
+    With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as if it
+    had never stopped; a finished one is only summed up again. Raises UserError for bad input before
+    anything is written.
+    """
+    holds_run = folder.check(out, config, resume)
+    done = folder.finished(out, config) if holds_run else None
+    if done is not None:
+        report.print_summary(done)
+        return done
+    begin = time.perf_counter()
+    setup, params = prepare(config)
+    folder.write(out, config)
+    with contextlib.ExitStack() as stack:
+        start = newest_iteration(out)
+        progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=start))
+        journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", start))
+        workers = config.grading.workers or min(16, os.cpu_count() or 1)
+        pool = GraderPool(
+            config.task.name, config.task.arguments(), workers, config.grading.limit, journal
+        )
+        graders = stack.enter_context(pool)
+        if setup.left_out:
+            progress.note(
+                f"{setup.left_out} training problems are left out: prompt over task.max_prompt_tokens"
+            )
+        if fine_tunes(config):
+            progress.phase("supervised")
+            params = supervised.fine_tune(setup, params, out / "checkpoints" / "sft", progress)
+        reference = decode_weights(setup, params)
+        training = stack.enter_context(
+            Reinforcement(setup, out, params, reference, graders, journal, progress)
+        )
+        del params
+        training.run()
+        summary = _summarise(setup, training, reference, graders, progress)
+    summary["seconds"] = _seconds(out, time.perf_counter() - begin)
+    report.write_summary(out, summary)
+    report.print_summary(summary)
+    return summary
+
+
+def fine_tunes(config: Config) -> bool:
+    """Whether the run begins with supervised fine-tuning."""
+    return config.sft.path is None and config.sft.epochs > 0
+
+
+def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Any]:
+    """Model configuration, parameters and tokenizer of a run: its newest checkpoint, or the SFT policy.
+
+    Raises UserError if `out` holds no run, or none that has a checkpoint yet.
+    """
+    config = folder.read_config(out)
+    setup, params = prepare(config)
+    master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), params)
+    for name in ("policy", "sft"):
+        path = out / "checkpoints" / name
+        if not path.is_dir():
+            continue
+        with Checkpoints(path, read_only=True) as checkpoints:
+            step = checkpoints.latest()
+            if step is not None:
+                tree, _ = checkpoints.restore(step, {"params": master}, partial=True)
+                return setup.model, tree["params"], setup.tokenizer
+    if fine_tunes(config):
+        raise UserError(
+            f"--run is {out}, which has no checkpoint yet: let it run until the first one"
+        )
+    return setup.model, params, setup.tokenizer
+
+
+def _summarise(
+    setup: Setup,
+    training: Reinforcement,
+    reference: policy.DecodeWeights,
+    graders: GraderPool,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Test accuracy of the start, of the last and of the best policy, on the same problems and randomness."""
+    config = setup.config
+    progress.phase("test")
+
+    def test(weights: policy.DecodeWeights) -> Evaluated:
+        return evaluate(setup, weights, graders, setup.test, "test", training.iteration)
+
+    results = {"sft": test(reference)}
+    results["final"] = test(training.learner.weights()) if training.iteration else results["sft"]
+    if training.best.iteration == training.iteration:
+        results["best"] = results["final"]
+    else:
+        params = training.best_params()
+        results["best"] = results["sft"] if params is None else test(decode_weights(setup, params))
+    summary: dict[str, Any] = {
+        "algorithm": config.algorithm,
+        "task": config.task.name,
+        "seed": config.seed,
+    }
+    for name, result in results.items():
+        numbers = named("test", result)
+        summary[f"{name}_pass_at_1"] = numbers["test/pass_at_1"]
+        summary[f"{name}_interval"] = [
+            numbers["test/pass_at_1_low"],
+            numbers["test/pass_at_1_high"],
+        ]
+    return summary | {
+        "best_iteration": training.best.iteration,
+        "best_validation_pass_at_1": training.best.pass_at_1,
+        "problems": len(setup.test),
+        "samples": config.evaluation.samples,
+        "iterations": training.iteration,
+        "tokens_sampled": training.totals.sampled,
+        "tokens_trained": training.totals.trained,
+    }
+
+
+def _seconds(out: Path, latest: float) -> float:
+    """Seconds of work on the run, earlier processes included as far as they wrote iterations down."""
+    logged = sum(line.get("time/iteration", 0.0) for line in report.read_metrics(out))
+    return max(latest, logged)

@@ -1,0 +1,188 @@
+"""Everything a run needs before it starts work: task, tokenizer, start policy, engine layouts. All bad input ends here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from vinejax import policy, rng, sampler, sharding, tasks
+from vinejax.config import Config, UserError
+from vinejax.stop import StopTable
+from vinejax.tasks import Problem, Task
+from vinejax.tokenizer import Tokenizer, load_tokenizer
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """A problem and the tokens of its prompt."""
+
+    problem: Problem
+    tokens: np.ndarray  # int32, beginning-of-sequence token included
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What does not change during a run."""
+
+    config: Config
+    task: Task
+    tokenizer: Tokenizer
+    model: policy.LlamaConfig
+    mesh: Mesh
+    left_out: int  # training problems whose prompt is longer than task.max_prompt_tokens
+
+    train: Sequence[Prompted]
+    validation: Sequence[Prompted]
+    test: Sequence[Prompted]
+
+    @cached_property
+    def stop(self) -> StopTable | None:
+        """The automaton of the task's stop strings."""
+        if not self.task.stop:
+            return None
+        return StopTable.build(self.task.stop, self.tokenizer.bytes_of_ids)
+
+    def settings(self, temperature: float, top_p: float, top_k: int = 0) -> sampler.Settings:
+        """Sampling settings with the run's rules for the end of a response."""
+        return sampler.Settings(temperature, top_p, top_k, (self.tokenizer.eos_id,), self.stop)
+
+    def budget(self, length: np.ndarray | int, most: int, context: int) -> np.ndarray:
+        """New tokens after a prefix of `length`: `most`, or what `context` leaves.
+
+        The beginning-of-sequence token does not count against the context (authors).
+        """
+        bos = int(self.tokenizer.bos_id is not None)
+        return np.clip(context - (np.asarray(length) - bos), 0, most).astype(np.int32)
+
+    def layout(self, trunks: int, jobs_per_trunk: float, max_new_tokens: int) -> sampler.Layout:
+        """The engine's layout for a phase. It follows from the configuration, not from the data of an
+        iteration, so that a phase is compiled once."""
+        engine = self.config.engine
+        auto = sampler.Layout.auto(trunks, jobs_per_trunk, max_new_tokens)
+        chosen = {
+            name: getattr(engine, name) or getattr(auto, name)
+            for name in ("rows", "slots", "ring", "chunk")
+        }
+        return replace(auto, **chosen)
+
+    @property
+    def wave(self) -> int:
+        """Trunks that are held at once: a whole number of prompts' trajectories."""
+        samples = self.config.samples
+        most = self.config.engine.wave or 512
+        return min(self.config.episodes, max(1, most // samples) * samples)
+
+
+def prepare(config: Config) -> tuple[Setup, policy.Params]:
+    """The setup and the parameters that training starts from. Raises UserError for all bad input."""
+    config.validate(tasks.names())
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    task = tasks.get(config.task.name, **config.task.arguments())
+    source = config.sft.path or config.policy.path
+    own = task.tokenizer() if source is None else None
+    if config.policy.tokenizer is not None:
+        own = load_tokenizer(config.policy.tokenizer)
+    if own is None and source is None:
+        raise UserError(
+            f"task {task.name} brings no tokenizer: set policy.tokenizer or policy.path"
+        )
+    tokenizer = own or load_tokenizer(source, config.policy.revision)
+    splits = {name: _prompts(task, tokenizer, name) for name in ("train", "validation", "test")}
+    most = config.task.max_prompt_tokens
+    train = [p for p in splits["train"] if len(p.tokens) <= most]
+    _check_prompts(config, train, splits)
+    model, params = _model(config, tokenizer, source)
+    _check_vocabulary(tokenizer, model, source)
+    model = replace(model, num_tokens=tokenizer.vocab_size, remat=config.policy.remat)
+    evaluation = config.evaluation
+    test_problems = evaluation.test_problems or evaluation.problems
+    setup = Setup(
+        config,
+        task,
+        tokenizer,
+        model,
+        mesh,
+        left_out=len(splits["train"]) - len(train),
+        train=train,
+        validation=_subset(splits["validation"], evaluation.problems),
+        test=_subset(splits["test"], test_problems),
+    )
+    return setup, params
+
+
+def compute_dtype(config: Config) -> str:
+    """The type of matrix products: `auto` is bfloat16 on accelerators and float32 on CPU."""
+    if config.policy.compute_dtype != "auto":
+        return config.policy.compute_dtype
+    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+
+def _prompts(task: Task, tokenizer: Tokenizer, split: str) -> list[Prompted]:
+    problems = task.load(split)
+    tokens = [tokenizer.encode(task.prompt(p), bos=True) for p in problems]
+    return [Prompted(p, np.array(t, np.int32)) for p, t in zip(problems, tokens, strict=True)]
+
+
+def _subset(problems: list[Prompted], count: int) -> list[Prompted]:
+    """`count` problems, the same ones in every run of the task; all of them if there are fewer."""
+    if count >= len(problems):
+        return problems
+    chosen = np.random.default_rng(0).permutation(len(problems))[:count]
+    return [problems[i] for i in sorted(chosen)]
+
+
+def _check_prompts(
+    config: Config, train: list[Prompted], splits: dict[str, list[Prompted]]
+) -> None:
+    if len(train) < config.prompts:
+        raise UserError(
+            f"prompts is {config.prompts}, but only {len(train)} of {len(splits['train'])} training problems have "
+            f"prompts of at most task.max_prompt_tokens = {config.task.max_prompt_tokens} tokens: lower the first or "
+            "raise the second"
+        )
+    for name in ("validation", "test"):
+        longest = max((len(p.tokens) for p in splits[name]), default=0)
+        if longest >= config.evaluation.context:
+            raise UserError(
+                f"evaluation.context is {config.evaluation.context}, but a {name} prompt has {longest} tokens: raise it"
+            )
+
+
+def _model(
+    config: Config, tokenizer: Tokenizer, source: str | None
+) -> tuple[policy.LlamaConfig, Any]:
+    dtype = compute_dtype(config)
+    if source is not None:
+        return policy.load_hf(source, compute_dtype=dtype, revision=config.policy.revision)
+    shape = config.policy.architecture
+    assert shape is not None, "validate() sees to it"
+    model = policy.LlamaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden=shape.hidden,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        ffn=shape.ffn,
+        tied=shape.tied,
+        rope_theta=shape.rope_theta,
+        norm_eps=shape.norm_eps,
+        max_positions=config.update.max_sequence,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        compute_dtype=dtype,
+    )
+    return model, policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
+
+
+def _check_vocabulary(tokenizer: Tokenizer, model: policy.LlamaConfig, source: str | None) -> None:
+    if tokenizer.vocab_size > model.vocab_size:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has {model.vocab_size} rows: "
+            "policy.tokenizer (or the tokenizer files in the model folder) belongs to another model"
+        )

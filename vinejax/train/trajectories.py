@@ -1,0 +1,147 @@
+"""The first half of an iteration: prompts are drawn, answered, graded, and cut into steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vinejax import policy, rng, sampler, stop
+from vinejax.arrays import Finish
+from vinejax.config import every_n_tokens
+from vinejax.grading import GraderPool
+from vinejax.tasks import Problem
+from vinejax.train.clock import Clock
+from vinejax.train.setup import Prompted, Setup
+from vinejax.vine import Steps, states_every, steps_of_tokens
+
+
+@dataclass(frozen=True)
+class Response:
+    """One sampled response: its tokens, and the text that is a view of them."""
+
+    tokens: np.ndarray  # int32 [T]; a sampled end-of-sequence token included, a stop string not
+    text: str
+    finish: int
+    logprob: np.ndarray  # fp32 [T], as sampled
+    logprob_full: np.ndarray  # fp32 [T], under the temperature alone
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """The graded responses of an iteration, all samples of a prompt in a row."""
+
+    problems: Sequence[Problem]
+    prompts: Sequence[np.ndarray]  # tokens
+    responses: Sequence[Response]
+    steps: Sequence[Steps]  # the task's reasoning steps
+    states: Sequence[Steps]  # the pieces that get a value: the steps, or so many tokens each
+    reward: np.ndarray  # fp32 [M], 0 where truncated
+    truncated: (
+        np.ndarray
+    )  # bool [M], ended by its budget, by an error, or without an answer where the task wants one
+    answered: np.ndarray  # bool [M], an answer can be read from it
+    policy_step: int  # updates that the policy had seen
+    counters: sampler.Counters
+
+    @property
+    def tokens(self) -> list[np.ndarray]:
+        """Prompt and response, joined, of each trajectory."""
+        return [
+            np.concatenate([p, r.tokens]) for p, r in zip(self.prompts, self.responses, strict=True)
+        ]
+
+
+def choose_prompts(setup: Setup, iteration: int) -> list[Prompted]:
+    """The iteration's prompts: the first of a shuffle by seed + iteration, so none comes twice in one."""
+    order = np.random.default_rng(setup.config.seed + iteration).permutation(len(setup.train))
+    return [setup.train[i] for i in order[: setup.config.prompts]]
+
+
+def response_text(setup: Setup, tokens: np.ndarray, finish: int) -> tuple[str, int]:
+    """The text of a response's tokens, and how many of them it takes.
+
+    At a stop string both end at the same place: the tokens that begin before it stay.
+    """
+    ids = tokens.tolist()
+    text = setup.tokenizer.decode(ids)
+    if finish != Finish.STOP:
+        return text, len(ids)
+    at = stop.find(text, setup.task.stop)
+    return text[:at], int((np.array(setup.tokenizer.char_starts(ids)) < at).sum())
+
+
+def read_response(setup: Setup, samples: sampler.Samples, j: int) -> Response:
+    """Sample j, continuing a whole prompt, as a response."""
+    finish = int(samples.finish[j])
+    text, length = response_text(setup, samples.tokens[j, : samples.length[j]], finish)
+    drawn = (a[j, :length] for a in (samples.tokens, samples.logprob, samples.logprob_full))
+    tokens, logprob, logprob_full = drawn
+    return Response(tokens, text, finish, logprob, logprob_full)
+
+
+def is_cut_off(setup: Setup, finish: int, text: str) -> bool:
+    """Whether a response counts as unfinished, and so has reward 0."""
+    return finish in (Finish.LENGTH, Finish.ERROR) or not setup.task.finished(text)
+
+
+def collect(
+    setup: Setup,
+    weights: policy.DecodeWeights,
+    graders: GraderPool,
+    iteration: int,
+    policy_step: int,
+    clock: Clock,
+) -> Trajectories:
+    """Samples, grades and cuts the trajectories of one iteration."""
+    config = setup.config
+    prompted = choose_prompts(setup, iteration)
+    trunks = sampler.Trunks.of([p.tokens for p in prompted])
+    room = np.minimum(
+        setup.budget(trunks.length, config.sampling.max_new_tokens, config.sampling.context),
+        config.update.max_sequence - trunks.length,  # a longer response could not be trained on
+    )
+    jobs = sampler.Jobs.at_ends(trunks, config.samples, room)
+    with clock("trajectories"):
+        samples = sampler.sample(
+            weights,
+            setup.model,
+            trunks,
+            jobs,
+            setup.settings(
+                config.sampling.temperature, config.sampling.top_p, config.sampling.top_k
+            ),
+            rng.phase_key(config.seed, iteration, "trajectories"),
+            layout=setup.layout(config.prompts, config.samples, config.sampling.max_new_tokens),
+            wave=config.prompts,
+        )
+    with clock("grading"):
+        responses = [read_response(setup, samples, j) for j in range(len(jobs))]
+        problems = [prompted[t].problem for t in jobs.trunk]
+        grading = graders.submit(
+            [(p, r.text) for p, r in zip(problems, responses, strict=True)],
+            iteration,
+            "trajectories",
+            strict=config.grading.grader == "strict",
+        )
+        steps = [_steps(setup, r) for r in responses]
+        answered = [setup.task.extract_answer(r.text) is not None for r in responses]
+        cut = np.array([is_cut_off(setup, r.finish, r.text) for r in responses])
+        grades = np.array([v.grade for v in grading.result()], np.float32)
+    spacing = every_n_tokens(config.values.states)
+    return Trajectories(
+        problems=problems,
+        prompts=[prompted[t].tokens for t in jobs.trunk],
+        responses=responses,
+        steps=steps,
+        states=[states_every(s, spacing) for s in steps],
+        reward=np.where(cut, np.float32(0), grades),
+        truncated=cut,
+        answered=np.array(answered),
+        policy_step=policy_step,
+        counters=samples.counters,
+    )
+
+
+def _steps(setup: Setup, response: Response) -> Steps:
+    boundaries = setup.task.split_steps(response.text)
+    return steps_of_tokens(boundaries, setup.tokenizer.char_starts(response.tokens.tolist()))

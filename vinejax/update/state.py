@@ -1,0 +1,76 @@
+"""The trainer's state, and how it lies on the mesh."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from vinejax import policy, sharding
+from vinejax.update import optimizer
+from vinejax.update.optimizer import Optimizer
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """Everything an update changes. Steps donate it: after a step, use the new one only."""
+
+    params: Any  # fp32 master copy, the policy's tree
+    opt_state: Any  # optax's, fp32
+    step: Int[Array, ""]  # updates done
+
+
+class Trainable(Protocol):
+    """What `Hyper` and `SftHyper` have in common."""
+
+    @property
+    def policy(self) -> policy.LlamaConfig: ...
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+
+def init(params: Any, hyper: Trainable, mesh: Mesh | None = None) -> State:
+    """A state of its own: zero moments and a fp32 copy of `params` that shares no buffer with it.
+
+    So the caller's tree survives donation and can be the reference policy. With a mesh, the state
+    lies as `shardings` says; raises ConfigError when an axis does not divide.
+    """
+
+    def fresh(params: Any) -> State:
+        master = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
+        moments = optimizer.direction(hyper.optimizer).init(master)
+        return State(master, moments, jnp.zeros((), jnp.int32))
+
+    if mesh is None:
+        return jax.jit(fresh)(params)
+    placed = shardings(hyper, mesh)
+    sharding.check_divides(params, placed.params, "params")
+    return jax.jit(fresh, out_shardings=placed)(params)
+
+
+def shardings(hyper: Trainable, mesh: Mesh) -> State:
+    """A State of shardings: moments lie like the parameters they belong to."""
+    params = sharding.shardings(mesh, policy.logical_axes(hyper.policy))
+    whole: Any = sharding.replicated(mesh)
+    transform = optimizer.direction(hyper.optimizer)
+    moments = optax.tree.map_params(
+        transform,
+        lambda _, placed: placed,
+        transform.init(jax.tree.map(lambda _: jnp.zeros(()), params)),
+        params,
+        transform_non_params=lambda _: whole,
+    )
+    return State(params, moments, step=whole)
+
+
+def advance(
+    state: State, gradient: Any, settings: Optimizer
+) -> tuple[State, Float[Array, ""], Float[Array, ""]]:
+    """One optimizer step; also the gradient's norm before clipping, and the learning rate."""
+    rate = optimizer.learning_rate(settings, state.step)
+    params, opt_state = optimizer.apply(settings, gradient, state.opt_state, state.params, rate)
+    return State(params, opt_state, state.step + 1), optax.tree.norm(gradient), rate

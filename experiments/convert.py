@@ -11,6 +11,7 @@ import json
 import pickle
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Any
 
 import tyro
 
+from experiments import cli
 from vinejax.config import UserError
 from vinejax.policy import LlamaConfig, folder, names
 
@@ -26,15 +28,12 @@ _BIN_INDEX = "pytorch_model.bin.index.json"
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """Convert a .bin checkpoint to safetensors (needs torch)."""
+class ConvertFlags:
+    """Flags of this command."""
 
-    model: str
-    """Folder or hub id of a model with .bin weights."""
-    to: Path
-    """Folder to write; an earlier export there is replaced."""
-    json: bool = False
-    """Print the result as one JSON line."""
+    model: str = tyro.MISSING  # Folder or hub id of a model with .bin weights.
+    to: Path = tyro.MISSING  # Folder to write; an earlier export there is replaced.
+    json: bool = False  # Print the result as one JSON line.
 
 
 def convert(model: str, to: Path) -> dict[str, Any]:
@@ -106,18 +105,19 @@ def _save(tensors: dict[str, Any], file: Path) -> None:
     save_file(tensors, file, metadata={"format": "pt"})
 
 
-def main(argv: list[str] | None = None) -> int:
-    arguments = tyro.cli(Arguments, args=argv, prog="python -m experiments.convert")
-    try:
-        result = convert(arguments.model, arguments.to)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    if arguments.json:
-        print(json.dumps(result))
+def run(argv: list[str]) -> None:
+    """Parse and convert; see `ConvertFlags` for the arguments."""
+    flags = cli.parse_flags(argv, ConvertFlags(), "python -m experiments.convert", __doc__ or "")
+    result = convert(flags.model, flags.to)
+    if flags.json:
+        cli.print_json(result)
     else:
         print(f"{result['tensors']} tensors in {result['files']} file(s) written to {result['to']}")
-    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of `run`."""
+    return cli.execute(run, argv)
 
 
 if __name__ == "__main__":

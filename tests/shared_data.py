@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-REASON = "needs the shared data: set VINEJAX_DATA, or put a folder shared beside the repository"
+REASON = "needs data that the repository omits: set VINEJAX_DATA (see BUILD.md)"
 
 
 def shared_data() -> Path | None:
@@ -11,7 +11,7 @@ def shared_data() -> Path | None:
 
     $VINEJAX_DATA names it or its parent; without it, ../shared/data beside the repository.
     """
-    beside = Path(__file__).resolve().parents[2] / "shared"
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     root = Path(os.environ.get("VINEJAX_DATA") or beside)
     for folder in (root / "data", root):
         if (folder / "gsm8k_test.jsonl").is_file():

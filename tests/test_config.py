@@ -243,19 +243,18 @@ def reads_of(tree: ast.Module, groups: dict[str, type]) -> set[tuple[str, str]]:
     return found
 
 
-@pytest.mark.xfail(reason="the training loop, which reads most fields, is not written yet")
 def test_every_field_is_read_somewhere():
     groups = sections()
     files = [*ROOT.glob("vinejax/**/*.py"), *ROOT.glob("experiments/*.py")]
     read: set[tuple[str, str]] = set()
     for file in files:
-        if file != ROOT / "vinejax" / "config.py":
+        if file.parent != ROOT / "vinejax" / "config":
             read |= reads_of(ast.parse(file.read_text()), groups)
     unread = [
         f"{group}.{field.name}"
         for group, cls in groups.items()
         for field in dataclasses.fields(cls)
-        # `TaskConfig.arguments` in config.py itself carries these to the tasks.
+        # `TaskConfig.arguments` in config itself carries these to the tasks.
         if (group, field.name)
         not in read | {("task", name) for name in ("path", "steps", "options")}
     ]
@@ -269,7 +268,7 @@ def test_every_task_option_is_one_that_the_task_takes(name: str):
 
 
 def test_every_field_is_documented_for_help():
-    source = (ROOT / "vinejax" / "config.py").read_text().splitlines()
+    source = (ROOT / "vinejax" / "config" / "fields.py").read_text().splitlines()
     tree = ast.parse("\n".join(source))
     for record in tree.body:
         if isinstance(record, ast.ClassDef) and record.decorator_list:

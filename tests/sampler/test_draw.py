@@ -151,6 +151,6 @@ def test_logits_that_are_not_finite_are_told(bad):
 
 
 def test_settings_refuse_what_makes_no_distribution():
-    for bad in (dict(temperature=-1.0), dict(top_p=0.0), dict(top_p=1.5), dict(top_k=-1)):
+    for bad in ({"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}):
         with pytest.raises(ValueError, match=r"sampling\.\w+ is"):
             Settings(**bad)

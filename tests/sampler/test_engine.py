@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models import tiny
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from tests.models import tiny
 from vinejax import policy, sampler
 from vinejax.arrays import Finish
 from vinejax.sampler import Jobs, Layout, Settings, Trunks, decode, engine, schedule
@@ -276,14 +276,16 @@ def test_finish_reasons_and_what_they_keep():
         [6, 7, 2],  # at the last allowed place it is still an end, not a cut
         [6, 7],
     ]
-    assert (out.tokens[1, 1:] == 0).all() and (out.logprob_full[1, 1:] == 0).all()
+    assert (out.tokens[1, 1:] == 0).all()
+    assert (out.logprob_full[1, 1:] == 0).all()
 
 
 def test_a_budget_of_zero_is_cut_off_before_it_begins(model):
     config, weights = model
     trunks = Trunks.of([[5, 6]])
     out = sampler.sample(weights, config, trunks, Jobs.of([0, 0], 2, [0, 1], [0, 3]), SETTINGS, KEY)
-    assert out.finish[0] == Finish.LENGTH and out.length[0] == 0
+    assert out.finish[0] == Finish.LENGTH
+    assert out.length[0] == 0
     assert out.length[1] > 0
 
 
@@ -311,7 +313,8 @@ def test_a_value_that_is_not_finite_ends_its_job_with_an_error(model):
     weights = policy.unstack(broken, config)
     out = sampler.sample(weights, config, trunks, jobs, Settings(0.5), KEY, layout=Layout(1, 4, 16))
     good = sampler.sample(policy.unstack(params, config), config, trunks, jobs, Settings(0.5), KEY)
-    assert (out.finish[4:] == Finish.ERROR).all() and (out.length[4:] == 0).all()
+    assert (out.finish[4:] == Finish.ERROR).all()
+    assert (out.length[4:] == 0).all()
     for j in range(4):  # the others are as they would have been, up to the token that is broken
         n = int(np.append(np.flatnonzero(good.tokens[j] == 11), 6)[0])
         assert_array_equal(out.tokens[j, :n], good.tokens[j, :n])
@@ -327,7 +330,7 @@ def test_weights_that_are_all_nan_end_every_job(model):
 
 
 def poisoned(state, value):
-    """Every cell of a fresh state's caches holds `value`, as memory that was never written might."""
+    """A fresh state with `value` in every cell of its caches, as unwritten memory might have it."""
     return state._replace(
         trunks=jax.tree.map(lambda x: x + value, state.trunks),
         ring=jax.tree.map(lambda x: x + value, state.ring),
@@ -417,7 +420,7 @@ def test_bad_jobs_are_refused(model):
     config, weights = model
     trunks = Trunks.of([[5, 6]])
     for prefix in (0, 3):
-        with pytest.raises(ValueError, match="keeps . tokens of a trunk of 2"):
+        with pytest.raises(ValueError, match=r"keeps . tokens of a trunk of 2"):
             sampler.sample(weights, config, trunks, Jobs.of([0], prefix, 0, 5), SETTINGS, KEY)
     with pytest.raises(ValueError, match="names trunk 1"):
         sampler.sample(weights, config, trunks, Jobs.of([1], 1, 0, 5), SETTINGS, KEY)

@@ -1,4 +1,4 @@
-"""Sampling from arbitrary token prefixes: trunks whose KV is computed once, and the vines that grow from them."""
+"""Sampling from arbitrary token prefixes: vines that grow from trunks whose KV is computed once."""
 
 from vinejax.sampler.records import Counters, Jobs, Layout, Samples, Settings, Trunks, bucket
 from vinejax.sampler.schedule import prefill, sample

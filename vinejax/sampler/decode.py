@@ -1,11 +1,11 @@
-"""One decoding step of all slots: attention over a row's trunks and a slot's own ring, as one softmax.
+"""One decoding step of all slots: one softmax over a row's trunks and each slot's own ring.
 
 Letters: R rows, U slots a row, B = R * U slots in all, G key/value heads, M query heads to each of
 them, H head size, L layers, W trunk cells of a row (all its trunks side by side), T ring cells.
 
 A row's trunks are read once for all its slots: their queries form one matrix per key/value head. A
-vine sees the trunk up to its own prefix by a mask; nothing is copied for it. Every slot writes its new
-key and value at the same ring cell, so a step updates each cache with one slice.
+vine sees the trunk up to its own prefix by a mask; nothing is copied for it. Every slot writes its
+new key and value at the same ring cell, so a step updates each cache with one slice.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ MASKED = -1e30  # finite, so that a row of masked scores gives no NaN
 
 
 class Cache(NamedTuple):
-    """Keys and values, one array a layer, in the layouts that the step's matrix products read fastest.
+    """Keys and values, one array a layer, laid out as the step's matrix products read them fastest.
 
     Cells that hold nothing are finite (zero at first): a masked score becomes exactly 0 after the
     softmax, and 0 times a finite value is 0.
@@ -47,7 +47,7 @@ def empty_cache(config: policy.LlamaConfig, rows: int, cells: int) -> Cache:
 
 
 def step(
-    weights,
+    weights: policy.DecodeWeights,
     config: policy.LlamaConfig,
     token: Int[Array, "B"],
     position: Int[Array, "B"],
@@ -58,15 +58,23 @@ def step(
     cell: Int[Array, ""],
     is_frozen: Bool[Array, "B"],
 ) -> tuple[Float[Array, "B V"], Cache, Bool[Array, "B"]]:
-    """Feeds one token a slot at `position`; returns fp32 logits, the ring with the token's keys and values
-    in `cell`, and which slots had finite ones (the others wrote zeros). Frozen slots keep what `cell` held."""
+    """Feeds one token a slot at `position`.
+
+    Returns fp32 logits, the ring with the token's keys and values in `cell`, and which slots had
+    finite ones (the others wrote zeros). Frozen slots keep what `cell` held.
+    """
     new = Cache(list(ring.keys), list(ring.values))
     cos, sin = rope.angles(config, position)
     is_finite = jnp.ones(token.shape, bool)
     x = policy.embed_tokens(weights["embed"], config, token)
     for layer, w in enumerate(weights["layers"]):
 
-        def attend(q, k, v, layer=layer):
+        def attend(
+            q: Float[Array, "B N H"],
+            k: Float[Array, "B G H"],
+            v: Float[Array, "B G H"],
+            layer: int = layer,
+        ) -> Float[Array, "B N H"]:
             nonlocal is_finite
             ok = jnp.isfinite(k).all(axis=(-1, -2)) & jnp.isfinite(v).all(axis=(-1, -2))
             is_finite &= ok
@@ -81,13 +89,23 @@ def step(
     return policy.logits(x, weights["head"]), new, is_finite
 
 
-def _write(ring, new, cell, axis, is_frozen):
+def _write(
+    ring: Float[Array, "B G _ _"],
+    new: Float[Array, "B G _ _"],
+    cell: Int[Array, ""],
+    axis: int,
+    is_frozen: Bool[Array, "B"],
+) -> Float[Array, "B G _ _"]:
+    """The ring with `new` (one cell along `axis`) in `cell`, but for the frozen slots."""
     old = lax.dynamic_slice_in_dim(ring, cell, 1, axis)
     new = jnp.where(is_frozen[:, None, None, None], old, new)
     return lax.dynamic_update_slice_in_dim(ring, new, cell, axis)
 
 
-def _attend(q: Float[Array, "B N H"], trunk, own) -> Float[Array, "B N H"]:
+_Seen = tuple[Float[Array, "_ G H _"], Float[Array, "_ G _ H"], Bool[Array, "B _"]]
+
+
+def _attend(q: Float[Array, "B N H"], trunk: _Seen, own: _Seen) -> Float[Array, "B N H"]:
     """Softmax attention over two caches at once: exponentials share one maximum and one sum."""
     trunk_keys, trunk_values, in_trunk = trunk
     ring_keys, ring_values, in_ring = own
@@ -106,7 +124,7 @@ def _attend(q: Float[Array, "B N H"], trunk, own) -> Float[Array, "B N H"]:
     near = product("bgmh,bght->bgmt", q, ring_keys)
     near = jnp.where(in_ring[:, None, None], near, MASKED)
 
-    def to_rows(x):  # [B, G, M] -> [R, G, U, M]
+    def to_rows(x: Float[Array, "B G M"]) -> Float[Array, "R G U M"]:
         return x.reshape(rows, per_row, groups, per_group).swapaxes(1, 2)
 
     top = jnp.maximum(far.max(axis=-1), to_rows(near.max(axis=-1)))

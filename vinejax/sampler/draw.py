@@ -50,7 +50,7 @@ def draw(
 
 
 def _inverse_cdf(probs: Float[Array, "B V"], uniform: Float[Array, "B"]) -> Int[Array, "B"]:
-    """The first token, in the order of ids, at which the cumulative probability exceeds the uniform."""
+    """The first token, by id, at which the cumulative probability exceeds the uniform."""
     size = probs.shape[-1]
     if size <= 4 * BLOCK:
         return _first_above(probs, uniform * jnp.sum(probs, axis=-1))
@@ -64,26 +64,39 @@ def _inverse_cdf(probs: Float[Array, "B V"], uniform: Float[Array, "B"]) -> Int[
 
 
 def _first_above(mass: Float[Array, "B n"], target: Float[Array, "B"]) -> Int[Array, "B"]:
-    """Index of the first cell whose cumulative mass exceeds `target`; the last cell with mass if rounding leaves none."""
+    """Index of the first cell whose cumulative mass exceeds `target`.
+
+    If rounding leaves none, it is the last cell with mass.
+    """
     index = jnp.arange(mass.shape[-1])
     above = (jnp.cumsum(mass, axis=-1) > target[:, None]) & (mass > 0)
     last = jnp.max(jnp.where(mass > 0, index, 0), axis=-1)
     return jnp.where(above.any(axis=-1), jnp.argmax(above, axis=-1), last)
 
 
-def _draw_truncated(scaled, log_norm, uniform, top_p, limit, count):
-    """Token and log of the kept mass (as a log-normaliser) under top-k and top-p.
+_Carry = tuple[Bool[Array, ""], Int[Array, "B"], Float[Array, "B"]]
 
-    The nucleus is looked for among the most likely candidates. A row whose candidates do not hold
-    it is drawn again from a full sort, in a loop of zero or one trips: the work is done only in steps
-    that need it, and a row's result never depends on the other rows.
+
+def _draw_truncated(
+    scaled: Float[Array, "B V"],
+    log_norm: Float[Array, "B"],
+    uniform: Float[Array, "B"],
+    top_p: float,
+    limit: int,
+    count: int,
+) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
+    """Token and log of the kept mass (as a log-normaliser) under top-k (`limit`) and top-p.
+
+    The nucleus is looked for among the `count` most likely candidates. A row whose candidates do
+    not hold it is drawn again from a full sort, in a loop of zero or one trips: the work is done
+    only in steps that need it, and a row's result never depends on the other rows.
     """
     values, ids = lax.top_k(scaled, count)
     token, log_kept, enough = _draw_sorted(values, ids, log_norm, uniform, top_p, limit)
     if count >= limit:
         return token, log_kept
 
-    def redraw(carry):
+    def redraw(carry: _Carry) -> _Carry:
         _, token, log_kept = carry
         order = jnp.argsort(-scaled, axis=-1, stable=True)
         ranked = jnp.take_along_axis(scaled, order, axis=-1)
@@ -96,7 +109,14 @@ def _draw_truncated(scaled, log_norm, uniform, top_p, limit, count):
     return token, log_kept
 
 
-def _draw_sorted(values, ids, log_norm, uniform, top_p, limit):
+def _draw_sorted(
+    values: Float[Array, "B n"],
+    ids: Int[Array, "B n"],
+    log_norm: Float[Array, "B"],
+    uniform: Float[Array, "B"],
+    top_p: float,
+    limit: int,
+) -> tuple[Int[Array, "B"], Float[Array, "B"], Bool[Array, "B"]]:
     """Draws from tokens sorted by falling probability; `enough`: they hold the whole nucleus."""
     is_allowed = jnp.arange(values.shape[-1]) < limit
     if limit <= values.shape[-1]:

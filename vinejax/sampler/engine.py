@@ -1,11 +1,12 @@
 """The jitted loop: slots take jobs from their row, rows take trunks from the bank, nobody waits.
 
-Jobs are sorted by trunk, so the jobs of a trunk are a range. A row holds a few trunks (`places`); a slot
-that ends takes the next job of its row, and a place whose jobs have all ended takes the next trunk
-from the bank, both inside the loop. What was drawn goes to a log, one line a step, that the host reads
-afterwards: no slot writes to a place of its own, so there is no scatter.
+Jobs are sorted by trunk, so the jobs of a trunk are a range. A row holds a few trunks (`places`); a
+slot that ends takes the next job of its row, and a place whose jobs have all ended takes the next
+trunk from the bank, both inside the loop. What was drawn goes to a log, one line a step, that the
+host reads afterwards: no slot writes to a place of its own, so there is no scatter.
 
-Letters as in `decode`; further P places of a row, S cells of a place, J jobs, N trunks, C steps of a chunk.
+Letters as in `decode`; further P places of a row, S cells of a place, J jobs, N trunks, C steps of
+a chunk.
 """
 
 from functools import partial
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from vinejax import policy
 from vinejax.arrays import Finish
@@ -38,18 +39,18 @@ class Table(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """Trunks in the order in which rows take them; the jobs of trunk n are start[n] to end[n] - 1."""
+    """Trunks in the order in which rows take them, each with the range of its jobs."""
 
     start: Int[Array, "N"]
-    end: Int[Array, "N"]
+    end: Int[Array, "N"]  # the last job of trunk n is end[n] - 1
     count: Int[Array, ""]  # trunks beyond it are padding
 
 
 class Stop(NamedTuple):
-    """The stop automaton on the device: the state after one more token, and the absorbing state of a match."""
+    """The stop automaton on the device."""
 
-    table: Int[Array, "states V"]
-    matched: Int[Array, ""]
+    table: Int[Array, "states V"]  # the state after one more token
+    matched: Int[Array, ""]  # the absorbing state of a match
 
 
 class State(NamedTuple):
@@ -108,9 +109,12 @@ def init(config: policy.LlamaConfig, layout: Layout, cells: int) -> State:
     )
 
 
+_Carry = tuple[State, Log, Int[Array, ""]]
+
+
 @partial(jax.jit, static_argnames=("config", "settings", "layout"), donate_argnames=("state",))
 def run_chunk(
-    weights,
+    weights: policy.DecodeWeights,
     config: policy.LlamaConfig,
     settings: Settings,
     layout: Layout,
@@ -123,20 +127,15 @@ def run_chunk(
     """Up to `layout.chunk` steps; fewer when no slot is active or half of them are parked."""
     quota = max(1, layout.rows * layout.slots // 2)
 
-    def goes_on(carry):
+    def goes_on(carry: _Carry) -> Bool[Array, ""]:
         state, _, step = carry
         parked = jnp.sum(state.status == PARKED)
         return (step < layout.chunk) & jnp.any(state.status == ACTIVE) & (parked < quota)
 
-    def advance(carry):
+    def advance(carry: _Carry) -> _Carry:
         state, log, step = carry
         state, line = _step(weights, config, settings, layout, table, stop, state)
-        log = Log(
-            *(
-                lax.dynamic_update_slice(a, x[None], (step, 0))
-                for a, x in zip(log, line, strict=True)
-            )
-        )
+        log = jax.tree.map(lambda a, x: lax.dynamic_update_slice(a, x[None], (step, 0)), log, line)
         return _assign(_load(state, bank, queue), table), log, step + 1
 
     state = _assign(_load(state, bank, queue), table)
@@ -155,23 +154,22 @@ def _empty_log(layout: Layout) -> Log:
 def _load(state: State, bank: Cache, queue: Queue) -> State:
     """Fills free places from the bank, where a row is about to run out of jobs.
 
-    An inner loop of mostly zero trips, not a `cond`: a branch would copy the whole cache in every step
-    on some accelerators.
+    An inner loop of mostly zero trips, not a `cond`: a branch would copy the whole cache in every
+    step on some accelerators.
     """
     rows, places = state.next_job.shape
     cells = bank.keys[0].shape[-1]
     is_used = (state.status != IDLE)[..., None] & (state.place[..., None] == jnp.arange(places))
     is_used = is_used.any(axis=1)
 
-    def wanted(state):
+    def wanted(state: State) -> Bool[Array, "R P"]:
         waiting = state.end_job - state.next_job
         is_short = waiting.sum(axis=1, keepdims=True) < state.job.shape[1]
         return (waiting == 0) & ~is_used & is_short
 
-    def load_one(state):
-        chosen = jnp.argmax(
-            wanted(state).T.reshape(-1)
-        )  # first places first, so trunks spread over rows
+    def load_one(state: State) -> State:
+        # First places first, so that trunks spread over the rows.
+        chosen = jnp.argmax(wanted(state).T.reshape(-1))
         place, row = chosen // rows, chosen % rows
         trunk, start = state.next_trunk, place * cells
         keys = [
@@ -217,16 +215,23 @@ def _assign(state: State, table: Table) -> State:
     )
 
 
-def _step(weights, config, settings, layout, table, stop, state: State) -> tuple[State, Log]:
+def _step(
+    weights: policy.DecodeWeights,
+    config: policy.LlamaConfig,
+    settings: Settings,
+    layout: Layout,
+    table: Table,
+    stop: Stop,
+    state: State,
+) -> tuple[State, Log]:
     """One token for every active slot, and what came of it."""
     slots = layout.rows * layout.slots
     cells = state.trunks.keys[0].shape[-1] // layout.trunks_per_row
     cell = state.clock % layout.ring
     job, drawn, place = (a.reshape(slots) for a in (state.job, state.drawn, state.place))
     is_active = state.status.reshape(slots) == ACTIVE
-    stored = (
-        table.prefix_length[job] - 1
-    )  # the prefix's last token is fed, so its KV is in the ring
+    # The prefix's last token is fed, so its KV is in the ring.
+    stored = table.prefix_length[job] - 1
     index = table.offset[job] + drawn
 
     at = jnp.arange(layout.trunks_per_row * cells)
@@ -264,7 +269,7 @@ def _step(weights, config, settings, layout, table, stop, state: State) -> tuple
         jnp.where(is_active, job, -1), index, drew.token, drew.logprob, drew.logprob_full, finish
     )
 
-    def update(new, old):
+    def update(new: Int[Array, "B"], old: Int[Array, "R U"]) -> Int[Array, "R U"]:
         return jnp.where(is_active.reshape(old.shape), new.reshape(old.shape), old)
 
     state = state._replace(
@@ -282,7 +287,7 @@ def _step(weights, config, settings, layout, table, stop, state: State) -> tuple
 def _uniforms(key: UInt32[Array, "B 2"], index: Int[Array, "B"]) -> Float[Array, "B"]:
     """One uniform a slot, a function of the job's key and the token's index alone."""
 
-    def one(key, index):
+    def one(key: UInt32[Array, "2"], index: Int[Array, ""]) -> Float[Array, ""]:
         return jax.random.uniform(
             jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), index)
         )

@@ -1,8 +1,8 @@
 """What goes into the sampler and what comes out: trunks, jobs, settings, layout, samples.
 
-Every phase asks for the same thing: *continue the first p tokens of trunk m, sample number k, with a
-budget of b new tokens*. Trajectories, Monte Carlo values and evaluation differ in these arrays alone.
-Host records hold NumPy arrays; nothing here touches a device.
+Every phase asks for the same thing: *continue the first p tokens of trunk m, sample number k, with
+a budget of b new tokens*. Trajectories, Monte Carlo values and evaluation differ in these arrays
+alone. Host records hold NumPy arrays; nothing here touches a device.
 """
 
 import hashlib
@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vinejax.stop import StopTable
 
-# A trunk's cache is padded to one of a few lengths, so a run of ragged lengths compiles a few times only.
+# A trunk's cache is padded to one of a few lengths, so ragged lengths compile a few times only.
 MIN_BUCKET = 16
 
 
 def bucket(length: int) -> int:
-    """The padded length for `length`: at most an eighth of the next power of two is wasted, a multiple of 16."""
+    """The padded length for `length`: a multiple of 16, a few to every power of two.
+
+    At most an eighth of the next power of two is wasted.
+    """
     step = max(MIN_BUCKET, 1 << max(0, (max(length, 1) - 1).bit_length() - 3))
     return -(-max(length, 1) // step) * step
 
@@ -36,7 +40,10 @@ class Trunks:
     prompt_length: np.ndarray  # int32 [N]; the response, where stop strings count, starts here
 
     @staticmethod
-    def of(tokens: Sequence[Sequence[int]], prompt_length: Sequence[int] | None = None) -> "Trunks":
+    def of(
+        tokens: Sequence[Sequence[int] | np.ndarray],
+        prompt_length: Sequence[int] | np.ndarray | None = None,
+    ) -> "Trunks":
         """Trunks from token id sequences; without `prompt_length` each is all prompt."""
         rows = tuple(np.asarray(row, np.int32) for row in tokens)
         if any(len(row) == 0 for row in rows):
@@ -68,14 +75,20 @@ class Jobs:
     copy: np.ndarray  # tells nodes of equal tokens apart that want independent samples; usually 0
 
     @staticmethod
-    def of(trunk, prefix_length, sample, max_new_tokens, copy=0) -> "Jobs":
+    def of(
+        trunk: ArrayLike,
+        prefix_length: ArrayLike,
+        sample: ArrayLike,
+        max_new_tokens: ArrayLike,
+        copy: ArrayLike = 0,
+    ) -> "Jobs":
         """Jobs from arrays or numbers, which are broadcast against `trunk`."""
         shape = np.shape(trunk)
         columns = (trunk, prefix_length, sample, max_new_tokens, copy)
         return Jobs(*(np.broadcast_to(np.asarray(c, np.int32), shape).copy() for c in columns))
 
     @staticmethod
-    def at_ends(trunks: Trunks, samples: int, max_new_tokens) -> "Jobs":
+    def at_ends(trunks: Trunks, samples: int, max_new_tokens: ArrayLike) -> "Jobs":
         """`samples` continuations of every whole trunk, trunk by trunk."""
         trunk = np.repeat(np.arange(len(trunks.tokens)), samples)
         sample = np.tile(np.arange(samples), len(trunks.tokens))
@@ -94,8 +107,8 @@ class Jobs:
 class Settings:
     """The distribution that is drawn from, and what ends a continuation.
 
-    Order of the truncations: temperature, then top-k, then the nucleus of the renormalised rest. The
-    nucleus is the smallest set of most likely tokens whose mass reaches `top_p`; among equal
+    Order of the truncations: temperature, then top-k, then the nucleus of the renormalised rest.
+    The nucleus is the smallest set of most likely tokens whose mass reaches `top_p`; among equal
     probabilities the lower id comes first, so at least one token always stays.
     """
 
@@ -115,7 +128,7 @@ class Settings:
 
     @property
     def score_temperature(self) -> float:
-        """The temperature of `logprob_full`, and of every score compared with it; 1 under greedy decoding."""
+        """The temperature of `logprob_full` and of every score compared with it; 1 when greedy."""
         return self.temperature or 1.0
 
 
@@ -138,7 +151,10 @@ class Layout:
 
     @staticmethod
     def auto(trunks: int, jobs_per_trunk: float, max_new_tokens: int, slots: int = 128) -> "Layout":
-        """A layout for `slots` continuations at once: as many to a row as a trunk has work for, 16 at most."""
+        """A layout for `slots` continuations at once.
+
+        A row gets as many of them as a trunk has work for, 16 at most.
+        """
         per_row = min(16, power_of_two(int(np.ceil(jobs_per_trunk))))
         rows = max(1, min(power_of_two(trunks), slots // per_row))
         return Layout(rows, per_row, ring=min(512, bucket(max_new_tokens)))

@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from vinejax.sampler.decode import Cache
 from vinejax.sampler.engine import IDLE, PARKED, State, Table
@@ -16,10 +17,10 @@ from vinejax.sampler.records import Layout
 
 @partial(jax.jit, static_argnames=("layout",))
 def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
-    """A bank with the prefix and the vine of every slot, side by side, and the jobs that go on from them.
+    """A bank with every slot's prefix and vine, side by side, and the jobs that go on from them.
 
-    Entry b is slot b, whatever its status: the caller takes the parked ones. Cells of an entry: those
-    of a trunk's place and those of a ring.
+    Entry b is slot b, whatever its status: the caller takes the parked ones. Cells of an entry:
+    those of a trunk's place and those of a ring.
     """
     rows, slots = state.job.shape
     cells = state.trunks.keys[0].shape[-1] // layout.trunks_per_row
@@ -29,18 +30,22 @@ def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
     at = jnp.arange(cells + layout.ring)
     row = jnp.repeat(jnp.arange(rows), slots)[:, None]
     trunk_cell = jnp.minimum(place[:, None] * cells + at, layout.trunks_per_row * cells - 1)
-    ring_cell = (
-        last[:, None] + 1 + at - stored[:, None]
-    ) % layout.ring  # the oldest cell comes first
+    # The oldest cell comes first.
+    ring_cell = (last[:, None] + 1 + at - stored[:, None]) % layout.ring
     is_trunk = at < stored[:, None]
     is_ring = ~is_trunk & (at < stored[:, None] + layout.ring)
     slot = jnp.arange(rows * slots)[:, None]
 
-    def merge(trunk, ring):  # both cell-major after the move: [., cells, G, H]
+    def merge(
+        trunk: Float[Array, "R W G H"], ring: Float[Array, "B T G H"]
+    ) -> Float[Array, "B cells G H"]:
         merged = jnp.where(is_ring[..., None, None], ring[slot, ring_cell], 0)
         return jnp.where(is_trunk[..., None, None], trunk[row, trunk_cell], merged)
 
-    def move(trunk, ring, axes):
+    def move(
+        trunk: Float[Array, "R ..."], ring: Float[Array, "B ..."], axes: tuple[int, ...]
+    ) -> Float[Array, "B ..."]:
+        """`merge` of caches whose `axes` bring the cells to the front, and back again."""
         back = tuple(axes.index(i) for i in range(4))
         return merge(trunk.transpose(axes), ring.transpose(axes)).transpose(back)
 

@@ -1,10 +1,12 @@
-"""The host's side of sampling: waves of trunks, job tables, the engine's chunks, and its logs read back."""
+"""The host's side of sampling: waves of trunks, job tables, the engine's chunks and their logs."""
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int, UInt32
 
 from vinejax import policy
 from vinejax.arrays import Finish
@@ -22,7 +24,7 @@ from vinejax.sampler.records import (
     power_of_two,
 )
 
-# Jobs are handed to the engine in tables of this size, whatever their number, so that it is compiled once.
+# Jobs are handed to the engine in tables of one size, whatever their number: it is compiled once.
 TABLE = 1 << 16
 TABLE_SMALL = 1 << 12
 
@@ -39,14 +41,15 @@ def sample(
     cache: policy.Cache | None = None,
     wave: int = 512,
 ) -> Samples:
-    """Continues every job's prefix; the one entry to sampling for trajectories, values and evaluation.
+    """Continues every job's prefix: the one entry, for trajectories, values and evaluation.
 
-    `weights` come from `policy.unstack` (a parameter tree is unstacked here). `cache` holds the trunks'
-    KV as `policy.score` returns it (row n for trunk n, rows beyond them unused): then nothing is
-    prefilled. Without it the trunks are prefilled in waves of `wave`, longest first.
+    `weights` come from `policy.unstack` (a parameter tree is unstacked here). `cache` holds the
+    trunks' KV as `policy.score` returns it (row n for trunk n, rows beyond them unused): then
+    nothing is prefilled. Without it the trunks are prefilled in waves of `wave`, longest first.
 
-    A job's tokens depend on `key`, its prefix's tokens, its sample and copy numbers, and on nothing else:
-    neither on the other jobs nor on `layout` or `wave`. Raises ValueError for a job outside its trunk.
+    A job's tokens depend on `key`, its prefix's tokens, its sample and copy numbers, and on nothing
+    else: neither on the other jobs nor on `layout` or `wave`. Raises ValueError for a job outside
+    its trunk.
     """
     if isinstance(weights["layers"], dict):
         weights = policy.unstack(weights, config)
@@ -57,7 +60,8 @@ def sample(
         int(jobs.max_new_tokens.max(initial=1)),
     )
     collected = _Collected(jobs)
-    run = partial(_run_wave, weights, config, settings, key, layout, trunks, jobs, collected)
+    driver = _Driver(weights, config, settings, layout, _stop_arrays(settings, config), collected)
+    run = partial(_run_wave, driver, trunks, jobs, key)
     every = np.arange(len(trunks.tokens))
     if cache is not None:
         run(every, Cache(*cache))
@@ -71,7 +75,13 @@ def sample(
     return collected.samples()
 
 
-def prefill(weights, config, trunks: Trunks, members: np.ndarray, count: int) -> Cache:
+def prefill(
+    weights: policy.DecodeWeights,
+    config: policy.LlamaConfig,
+    trunks: Trunks,
+    members: np.ndarray,
+    count: int,
+) -> Cache:
     """The KV of the trunks `members`, as the first rows of a bank of `count`."""
     chosen = [trunks.tokens[m] for m in members]
     width = bucket(max(len(row) for row in chosen))
@@ -82,8 +92,14 @@ def prefill(weights, config, trunks: Trunks, members: np.ndarray, count: int) ->
 
 
 @partial(jax.jit, static_argnames=("config",))
-def _prefill(weights, config, tokens, length) -> Cache:
+def _prefill(
+    weights: policy.DecodeWeights,
+    config: policy.LlamaConfig,
+    tokens: Int[Array, "N S"],
+    length: Int[Array, "N"],
+) -> Cache:
     _, cache = policy.score(weights, config, tokens, length, keep_cache=True)
+    assert cache is not None, "keep_cache asks for it"
     return Cache(*cache)
 
 
@@ -96,8 +112,8 @@ def _check(trunks: Trunks, jobs: Jobs) -> None:
     bad = np.flatnonzero((jobs.prefix_length < 1) | (jobs.prefix_length > length))
     if len(bad):
         raise ValueError(
-            f"job {bad[0]} keeps {jobs.prefix_length[bad[0]]} tokens of a trunk of {length[bad[0]]}: "
-            "a prefix has 1 token at least and ends within its trunk"
+            f"job {bad[0]} keeps {jobs.prefix_length[bad[0]]} tokens of a trunk of "
+            f"{length[bad[0]]}: a prefix has 1 token at least and ends within its trunk"
         )
 
 
@@ -118,29 +134,86 @@ class _Collected:
 
     def add(self, ids: np.ndarray, log: engine.Log, steps: int) -> None:
         """Files the first `steps` lines of a log; `ids` names the job of each table row."""
-        log = engine.Log(*(np.asarray(a)[:steps] for a in log))
-        ended = (log.job >= 0) & (log.finish != Finish.RUNNING)
-        self.finish[ids[log.job[ended]]] = log.finish[ended]
-        drew = (log.job >= 0) & (log.finish != Finish.ERROR)
-        job, index = ids[log.job[drew]], log.index[drew]
-        self.tokens[job, index] = log.token[drew]
-        self.logprob[job, index] = log.logprob[drew]
-        self.logprob_full[job, index] = log.logprob_full[drew]
-        np.maximum.at(self.length, job, index + 1)
-        self.counters.tokens_sampled += len(job)
+        job, index, token, logprob, logprob_full, finish = (np.asarray(a)[:steps] for a in log)
+        ended = (job >= 0) & (finish != Finish.RUNNING)
+        self.finish[ids[job[ended]]] = finish[ended]
+        drew = (job >= 0) & (finish != Finish.ERROR)
+        place = ids[job[drew]], index[drew]
+        self.tokens[place] = token[drew]
+        self.logprob[place] = logprob[drew]
+        self.logprob_full[place] = logprob_full[drew]
+        np.maximum.at(self.length, place[0], place[1] + 1)
+        self.counters.tokens_sampled += int(drew.sum())
 
     def samples(self) -> Samples:
+        """All of them; RuntimeError if a job has not ended."""
         running = np.flatnonzero(self.finish == Finish.RUNNING)
         if len(running):
             raise RuntimeError(
                 f"the engine stopped with {len(running)} of {len(self.finish)} jobs unfinished"
             )
-        names = ("tokens", "logprob", "logprob_full", "length", "finish", "counters")
-        return Samples(*(getattr(self, name) for name in names))
+        return Samples(
+            self.tokens, self.logprob, self.logprob_full, self.length, self.finish, self.counters
+        )
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """Runs the engine on the jobs of one call to `sample`: what all its chunks have in common."""
+
+    weights: policy.DecodeWeights
+    config: policy.LlamaConfig
+    settings: Settings
+    layout: Layout
+    stop: engine.Stop
+    collected: _Collected
+
+    def run(self, bank: Cache, queue: engine.Queue, table: engine.Table, ids: np.ndarray) -> None:
+        """Chunk by chunk until no job is left; the next chunk starts before the last is read.
+
+        `ids` names the job of each table row.
+        """
+        run_chunk = partial(engine.run_chunk, self.weights, self.config, self.settings, self.layout)
+        run = partial(run_chunk, bank, queue, table, self.stop)
+        slots = self.layout.rows * self.layout.slots
+        state, *ahead = run(engine.init(self.config, self.layout, bank.keys[0].shape[-1]))
+        while True:
+            log, report = ahead
+            state, *ahead = run(state)
+            steps, active, parked = (int(x) for x in report)
+            if steps:
+                self.collected.add(ids, log, steps)
+                self.collected.counters.steps += steps
+                self.collected.counters.slot_steps += steps * slots
+            if not active and not parked:
+                return
+            if parked and not steps:  # the last chunk could do nothing more
+                state, *ahead = run(self._run_uprooted(state, table, ids))
+
+    def _run_uprooted(
+        self, state: engine.State, table: engine.Table, ids: np.ndarray
+    ) -> engine.State:
+        """Runs the parked vines to their end from a bank of their own; frees their slots."""
+        bank, onward = reroot.uproot(state, table, self.layout)
+        is_parked = np.asarray(state.status).reshape(-1) == engine.PARKED
+        slots = len(is_parked)
+        job_ids = ids[np.asarray(state.job).reshape(-1)]
+        self.collected.counters.rerooted += int(is_parked.sum())
+        state = reroot.release(state)
+        place = np.arange(slots, dtype=np.int32)
+        queue = engine.Queue(jnp.asarray(place), jnp.asarray(place + is_parked), jnp.int32(slots))
+        single = replace(self.layout, rows=slots, slots=1, trunks_per_row=1)
+        replace(self, layout=single).run(bank, queue, onward, job_ids)
+        return state
 
 
 def _run_wave(
-    weights, config, settings, key, layout, trunks, jobs, collected, members, bank
+    driver: _Driver,
+    trunks: Trunks,
+    jobs: Jobs,
+    key: jax.Array,
+    members: np.ndarray,
+    bank: Cache,
 ) -> None:
     """Runs the jobs of the trunks `members`, whose KV is in `bank` in that order."""
     place = np.full(len(trunks.tokens), -1)
@@ -149,16 +222,18 @@ def _run_wave(
     # Within a trunk short prefixes first: they have the longest way to go.
     chosen = chosen[np.lexsort((jobs.prefix_length[chosen], place[jobs.trunk[chosen]]))]
     size = TABLE_SMALL if len(jobs) <= TABLE_SMALL else TABLE
-    stop = _stop_arrays(settings, config)
     for start in range(0, len(chosen), size):
         ids = chosen[start : start + size]
         part = jobs.take(ids)
-        table = _table(trunks, part, settings, key, size)
+        table = _table(trunks, part, driver.settings, key, size)
         queue = _queue(place[part.trunk], bank.keys[0].shape[0])
-        _drive(weights, config, settings, layout, bank, queue, table, stop, ids, collected)
+        driver.run(bank, queue, table, ids)
 
 
-def _table(trunks: Trunks, jobs: Jobs, settings: Settings, key, size: int) -> engine.Table:
+def _table(
+    trunks: Trunks, jobs: Jobs, settings: Settings, key: jax.Array, size: int
+) -> engine.Table:
+    """What the engine must know of `jobs`, filled up to `size` rows."""
     prefixes = list(zip(jobs.trunk.tolist(), jobs.prefix_length.tolist(), strict=True))
     words, states = {}, {}
     for trunk, length in set(prefixes):
@@ -174,7 +249,10 @@ def _table(trunks: Trunks, jobs: Jobs, settings: Settings, key, size: int) -> en
         "offset": np.zeros(len(jobs)),
         "limit": jobs.max_new_tokens,
     }
-    padded = {name: _pad(np.asarray(column, np.int32), size) for name, column in columns.items()}
+    padded = {
+        name: jnp.asarray(_pad(np.asarray(column, np.int32), size))
+        for name, column in columns.items()
+    }
     identity = np.array([words[p] for p in prefixes], np.uint32).reshape(-1, 2)
     identity = np.column_stack(
         [identity, jobs.copy.astype(np.uint32), jobs.sample.astype(np.uint32)]
@@ -187,10 +265,10 @@ def _pad(column: np.ndarray, size: int) -> np.ndarray:
 
 
 @jax.jit
-def _job_keys(key, words):
+def _job_keys(key: jax.Array, words: UInt32[Array, "J 4"]) -> UInt32[Array, "J 2"]:
     """Key data of each job: the phase's key with the node, the copy and the sample folded in."""
 
-    def one(row):
+    def one(row: UInt32[Array, "4"]) -> UInt32[Array, "2"]:
         k = key
         for word in row:
             k = jax.random.fold_in(k, word)
@@ -200,56 +278,22 @@ def _job_keys(key, words):
 
 
 def _queue(place: np.ndarray, count: int) -> engine.Queue:
-    """The ranges of jobs sorted by place in the bank. Places without jobs are empty ranges, passed over."""
+    """The ranges of jobs sorted by their place in a bank of `count`.
+
+    Places without jobs are empty ranges, which the engine passes over.
+    """
     start = np.searchsorted(place, np.arange(count), side="left").astype(np.int32)
     end = np.searchsorted(place, np.arange(count), side="right").astype(np.int32)
-    return engine.Queue(start, end, jnp.int32(place.max(initial=-1) + 1))
+    last = place.max(initial=-1)
+    return engine.Queue(jnp.asarray(start), jnp.asarray(end), jnp.int32(last + 1))
 
 
 def _stop_arrays(settings: Settings, config: policy.LlamaConfig) -> engine.Stop:
+    """The automaton over the model's ids; without stop strings one that never leaves its start."""
     if settings.stop is None:
-        return engine.Stop(np.zeros((2, config.vocab_size), np.int32), jnp.int32(1))
-    table = np.asarray(settings.stop.table, np.int32)
-    missing = config.vocab_size - table.shape[1]
-    return engine.Stop(
-        np.pad(table, ((0, 0), (0, max(0, missing)))), jnp.int32(settings.stop.matched)
-    )
-
-
-def _drive(weights, config, settings, layout, bank, queue, table, stop, ids, collected) -> None:
-    """Runs the engine chunk by chunk until no job is left; the next chunk starts before the last is read."""
-    state = engine.init(config, layout, bank.keys[0].shape[-1])
-    queue, table, stop = jax.device_put((queue, table, stop))
-    run = partial(engine.run_chunk, weights, config, settings, layout, bank, queue, table, stop)
-    state, *ahead = run(state)
-    while True:
-        log, report = ahead
-        state, *ahead = run(state)
-        steps, active, parked = (int(x) for x in report)
-        if steps:
-            collected.add(ids, log, steps)
-            collected.counters.steps += steps
-            collected.counters.slot_steps += steps * layout.rows * layout.slots
-        if not active and not parked:
-            return
-        if parked and not steps:  # the last chunk could do nothing more
-            state = _drive_uprooted(
-                weights, config, settings, layout, state, table, stop, ids, collected
-            )
-            state, *ahead = run(state)
-
-
-def _drive_uprooted(weights, config, settings, layout, state, table, stop, ids, collected):
-    """Runs the parked vines to their end from a bank of their own; returns the state with their slots free."""
-    bank, onward = reroot.uproot(state, table, layout)
-    parked = np.flatnonzero(np.asarray(state.status).reshape(-1) == engine.PARKED)
-    job_ids = ids[np.asarray(state.job).reshape(-1)]
-    is_parked = np.isin(np.arange(len(job_ids)), parked)
-    collected.counters.rerooted += len(parked)
-    state = reroot.release(state)
-    slots = layout.rows * layout.slots
-    single = Layout(slots, 1, layout.ring, layout.chunk, trunks_per_row=1)
-    place = np.arange(slots, dtype=np.int32)
-    queue = engine.Queue(place, place + is_parked, jnp.int32(slots))
-    _drive(weights, config, settings, single, bank, queue, onward, stop, job_ids, collected)
-    return state
+        table, matched = np.zeros((2, config.vocab_size), np.int32), 1
+    else:
+        table, matched = np.asarray(settings.stop.table, np.int32), settings.stop.matched
+        missing = max(0, config.vocab_size - table.shape[1])
+        table = np.pad(table, ((0, 0), (0, missing)))
+    return engine.Stop(jnp.asarray(table), jnp.int32(matched))

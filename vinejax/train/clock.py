@@ -26,13 +26,13 @@ class Clock:
 
 
 class CompileCounter:
-    """How many programs this process has handed to the compiler (or read from its cache) since the start."""
+    """How many programs the process has compiled, or read from the cache, since the start."""
 
     def __init__(self) -> None:
         self.count = 0
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
-    def _hear(self, event: str, duration: float, **_: object) -> None:
+    def _hear(self, event: str, duration_secs: float, **_: object) -> None:
         self.count += event == COMPILE_EVENT
 
     def close(self) -> None:

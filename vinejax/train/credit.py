@@ -1,7 +1,7 @@
-"""The second half of an iteration: Monte Carlo values of the intermediate states, and step advantages.
+"""The second half of an iteration: Monte Carlo values of intermediate states, step advantages.
 
-Trajectories are taken in waves. A wave is scored (old log-probabilities out, KV kept), its vines grow from
-that KV, and are graded while the next wave is sampled.
+Trajectories are taken in waves. A wave is scored (old log-probabilities out, KV kept), its vines
+grow from that KV, and are graded while the next wave is sampled.
 """
 
 from dataclasses import dataclass
@@ -71,17 +71,19 @@ def assign(
         node_values = [_judge(wave) for wave in waves]
     credit = _spread(setup, iteration, batch, waves, node_values)
     nodes = vine.Values(*(np.concatenate(column) for column in zip(*node_values, strict=True)))
-    old = Scored(
-        *(np.concatenate(c) for c in list(zip(*scored, strict=True))[:3]),
-        sum(s.tokens for s in scored),
-    )
-    return Credit(*credit, nodes, old, counters)
+    return Credit(*credit, nodes, Scored.joined(scored), counters)
 
 
 def _grow(
-    setup, weights, graders, iteration, batch, members, cache
+    setup: Setup,
+    weights: policy.DecodeWeights,
+    graders: GraderPool,
+    iteration: int,
+    batch: Trajectories,
+    members: range,
+    cache: policy.Cache | None,
 ) -> tuple[_Wave, sampler.Counters]:
-    """Samples K continuations of every state of the wave's trajectories, and hands them to the graders."""
+    """Samples K continuations of every state of the wave's trajectories, and has them graded."""
     config = setup.config
     tokens = [batch.tokens[m] for m in members]
     prompt_length = [len(batch.prompts[m]) for m in members]
@@ -136,7 +138,7 @@ def _spread(
     batch: Trajectories,
     waves: list[_Wave],
     node_values: list[vine.Values],
-):
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """Values per state, advantages per state and per token, of every trajectory."""
     shuffle = (
         np.random.default_rng([setup.config.seed, iteration])
@@ -147,9 +149,8 @@ def _spread(
     for wave, values in zip(waves, node_values, strict=True):
         for m, of_state in enumerate(wave.nodes.of_state, start=wave.first):
             states, reward = batch.states[m], batch.reward[m]
-            own = np.full(
-                states.count, reward, np.float32
-            )  # what the step cap leaves out has the return's value
+            # What the step cap leaves out has the return's value.
+            own = np.full(states.count, reward, np.float32)
             own[: len(of_state)] = values.mean[of_state]
             credit = advantages.vine(own, reward) if states.count else own
             if shuffle is not None:

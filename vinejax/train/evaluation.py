@@ -32,10 +32,11 @@ def evaluate(
     phase: str,
     iteration: int,
 ) -> Evaluated:
-    """Grades `evaluation.samples` responses to each problem. Truncated ones are graded as they are (authors).
+    """Grades `evaluation.samples` responses to each problem.
 
-    The key depends on the seed and `phase` alone, so two policies are compared on the same randomness;
-    `iteration` is what the journal files the verdicts under.
+    Truncated ones are graded as they are (authors). The key depends on the seed and `phase` alone,
+    so two policies are compared on the same randomness; `iteration` is what the journal files the
+    verdicts under.
     """
     config, evaluation = setup.config, setup.config.evaluation
     trunks = sampler.Trunks.of([p.tokens for p in problems])

@@ -1,4 +1,4 @@
-"""The run folder: what may be put there, what it holds already, and whether a run may go on in it."""
+"""The run folder: what may be put there, what it holds, and whether a run may go on in it."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from vinejax.config import Config, UserError, differences, from_dict, to_dict
 def check(out: Path, config: Config, resume: bool) -> bool:
     """Whether `out` holds a run of this configuration to go on with. Writes nothing.
 
-    Raises UserError for a folder with something else in it, with a run that `resume` was not given for,
-    or with a run of another configuration (the fields that differ are named).
+    Raises UserError for a folder with something else in it, with a run that `resume` was not given
+    for, or with a run of another configuration (the fields that differ are named).
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out is {out}, which is a file: give a folder")
@@ -22,7 +22,8 @@ def check(out: Path, config: Config, resume: bool) -> bool:
         raise UserError(f"--out is {out}, which is not empty and holds no run: give another folder")
     if not resume:
         raise UserError(
-            f"--out is {out}, which holds a run: add --resume to go on with it, or give another folder"
+            f"--out is {out}, which holds a run: add --resume to go on with it, "
+            "or give another folder"
         )
     try:
         before = from_dict(json.loads(path.read_text()))

@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 import numpy as np
+from jax.sharding import Sharding
 
 from vinejax import policy, update
 from vinejax.config import Config
@@ -74,9 +75,9 @@ class Learner:
     ) -> dict[str, float]:
         """All updates of one iteration; their metrics."""
         results = []
-        for minibatch in minibatches(self._setup, iteration, batch, credit, reference):
-            if self._sharded.batch_sharding is not None:
-                minibatch = jax.device_put(minibatch, self._sharded.batch_sharding)
+        rows = _rows(batch, credit, reference)
+        placement = self._sharded.batch_sharding
+        for minibatch in minibatches(self._setup.config, iteration, rows, placement):
             self.state, metrics = self._sharded.step(self.state, minibatch)
             results.append(metrics)
         return _combine(jax.device_get(results))
@@ -98,17 +99,16 @@ def _decode_weights(model: policy.LlamaConfig, params: policy.Params) -> policy.
 
 
 def minibatches(
-    setup: Setup, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
+    config: Config, iteration: int, rows: dict[str, np.ndarray], placement: Sharding | None
 ) -> Iterator[update.Batch]:
     """Shuffled minibatches of every epoch; the order follows from seed, iteration and epoch."""
-    config = setup.config
-    rows = _rows(batch, credit, reference)
-    count = len(batch.responses)
+    count = len(rows["length"])
     for epoch in range(config.update.epochs):
         order = np.random.default_rng([config.seed, iteration, epoch]).permutation(count)
         for start in range(0, count, config.update.minibatch):
             chosen = order[start : start + config.update.minibatch]
-            yield update.Batch(**{name: column[chosen] for name, column in rows.items()})
+            part = {name: column[chosen] for name, column in rows.items()}
+            yield update.Batch(**jax.device_put(part, placement))
 
 
 def _rows(batch: Trajectories, credit: Credit, reference: Scored) -> dict[str, np.ndarray]:

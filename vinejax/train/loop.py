@@ -62,9 +62,9 @@ class Reinforcement:
         self.learner = Learner(setup, start)
         self.iteration, self.best, self.totals = 0, Best(0, -1.0), Totals()
         self._graders, self._journal, self._progress = graders, journal, progress
-        config = setup.config.checkpoint
+        checkpoint = setup.config.checkpoint
         self._checkpoints = Checkpoints(
-            out / "checkpoints" / "policy", config.keep, config.keep_period or None
+            out / "checkpoints" / "policy", checkpoint.keep, checkpoint.keep_period or None
         )
         self._bests = Checkpoints(out / "checkpoints" / "best", keep=2)
         self._restore()

@@ -73,7 +73,7 @@ def of_iteration(
 
 
 def sampler_scorer_gap(batch: Trajectories, credit: Credit) -> np.ndarray:
-    """|log-probability| differences of all sampled tokens, between the sampler and the scorer; nats."""
+    """Absolute log-probability differences of sampler and scorer, all sampled tokens; nats."""
     gaps = [
         np.abs(r.logprob_full - credit.old.logp[m, len(p) : len(p) + len(r.tokens)])
         for m, (p, r) in enumerate(zip(batch.prompts, batch.responses, strict=True))
@@ -87,7 +87,8 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     if metrics["sampler_scorer_gap"] > GAP_MEAN or metrics["sampler_scorer_gap_max"] > GAP_MAX:
         found.append(
             f"sampler and scorer disagree by {metrics['sampler_scorer_gap']:.3f} nats a token "
-            f"(at most {metrics['sampler_scorer_gap_max']:.2f}): they do not compute the same policy"
+            f"(at most {metrics['sampler_scorer_gap_max']:.2f}): "
+            "they do not compute the same policy"
         )
     return found
 

@@ -15,6 +15,7 @@ from vinejax.config import Config, UserError
 from vinejax.grading import GraderPool
 from vinejax.journal import Journal
 from vinejax.report import Progress
+from vinejax.tokenizer import Tokenizer
 from vinejax.train import folder, supervised
 from vinejax.train.evaluation import Evaluated, evaluate
 from vinejax.train.learning import decode_weights
@@ -25,9 +26,9 @@ from vinejax.train.setup import Setup, prepare
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     """Trains `config` in the folder `out` and returns the summary that is written there.
 
-    With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as if it
-    had never stopped; a finished one is only summed up again. Raises UserError for bad input before
-    anything is written.
+    With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as
+    if it had never stopped; a finished one is only summed up again. Raises UserError for bad input
+    before anything is written.
     """
     holds_run = folder.check(out, config, resume)
     done = folder.finished(out, config) if holds_run else None
@@ -48,7 +49,8 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
         graders = stack.enter_context(pool)
         if setup.left_out:
             progress.note(
-                f"{setup.left_out} training problems are left out: prompt over task.max_prompt_tokens"
+                f"{setup.left_out} training problems are left out: "
+                "prompt over task.max_prompt_tokens"
             )
         if fine_tunes(config):
             progress.phase("supervised")
@@ -71,10 +73,11 @@ def fine_tunes(config: Config) -> bool:
     return config.sft.path is None and config.sft.epochs > 0
 
 
-def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Any]:
-    """Model configuration, parameters and tokenizer of a run: its newest checkpoint, or the SFT policy.
+def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer]:
+    """Model configuration, parameters and tokenizer of a run.
 
-    Raises UserError if `out` holds no run, or none that has a checkpoint yet.
+    They are those of its newest checkpoint, or of the SFT policy. Raises UserError if `out` holds
+    no run, or none that has a checkpoint yet.
     """
     config = folder.read_config(out)
     setup, params = prepare(config)
@@ -102,7 +105,7 @@ def _summarise(
     graders: GraderPool,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Test accuracy of the start, of the last and of the best policy, on the same problems and randomness."""
+    """Test accuracy of the first, the last and the best policy, on the same randomness."""
     config = setup.config
     progress.phase("test")
 
@@ -140,6 +143,6 @@ def _summarise(
 
 
 def _seconds(out: Path, latest: float) -> float:
-    """Seconds of work on the run, earlier processes included as far as they wrote iterations down."""
+    """Seconds of work on the run, including the iterations that earlier processes wrote down."""
     logged = sum(line.get("time/iteration", 0.0) for line in report.read_metrics(out))
     return max(latest, logged)

@@ -1,7 +1,8 @@
 """Scores of whole trajectories: log-probabilities, entropies, and the KV that vines grow from.
 
-One pass gives PPO its old log-probabilities and the value phase its trunks. It runs on a few rows at a
-time, since attention scores take rows x heads x length^2, and writes into a bank that holds the wave.
+One pass gives PPO its old log-probabilities and the value phase its trunks. It runs on a few rows
+at a time, since attention scores take rows x heads x length^2, and writes into a bank that holds
+the wave.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Float, Int
 
 from vinejax import policy
 from vinejax.sampler import Trunks, bucket
@@ -27,6 +29,16 @@ class Scored(NamedTuple):
     finite: np.ndarray  # bool [M]
     tokens: int  # how many were scored, padding left out
 
+    @staticmethod
+    def joined(parts: "Sequence[Scored]") -> "Scored":
+        """The sequences of all `parts`, which have one padded length."""
+        return Scored(
+            np.concatenate([p.logp for p in parts]),
+            np.concatenate([p.entropy for p in parts]),
+            np.concatenate([p.finite for p in parts]),
+            sum(p.tokens for p in parts),
+        )
+
 
 def score(
     weights: policy.DecodeWeights,
@@ -36,7 +48,7 @@ def score(
     width: int,
     keep_cache: bool,
 ) -> tuple[Scored, policy.Cache | None]:
-    """Scores sequences of at most `width` tokens; with their KV, row m for sequence m, if wanted."""
+    """Scores sequences of at most `width` tokens; if wanted with KV, row m for sequence m."""
     count, width = len(sequences), bucket(width)
     rows = _rows_at_once(model, width, count)
     padded = -(-count // rows) * rows
@@ -81,7 +93,16 @@ def _empty_bank(model: policy.LlamaConfig, rows: int, width: int) -> policy.Cach
 
 
 @partial(jax.jit, static_argnames=("model",), donate_argnames=("bank",))
-def _score_rows(weights, model, tokens, length, temperature, bank, start):
+def _score_rows(
+    weights: policy.DecodeWeights,
+    model: policy.LlamaConfig,
+    tokens: Int[Array, "rows T"],
+    length: Int[Array, "rows"],
+    temperature: Float[Array, ""],
+    bank: policy.Cache | None,
+    start: Int[Array, ""],
+) -> tuple[policy.Scores, policy.Cache | None]:
+    """Scores of some rows, and the bank with their KV from row `start` on."""
     scores, cache = policy.score(
         weights, model, tokens, length, temperature, keep_cache=bank is not None
     )

@@ -1,9 +1,8 @@
-"""Everything a run needs before it starts work: task, tokenizer, start policy, engine layouts. All bad input ends here."""
+"""What a run needs before it starts: task, tokenizer, policy, layouts. Bad input ends here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import jax
 import numpy as np
@@ -59,15 +58,20 @@ class Setup:
         return np.clip(context - (np.asarray(length) - bos), 0, most).astype(np.int32)
 
     def layout(self, trunks: int, jobs_per_trunk: float, max_new_tokens: int) -> sampler.Layout:
-        """The engine's layout for a phase. It follows from the configuration, not from the data of an
-        iteration, so that a phase is compiled once."""
+        """The engine's layout for a phase.
+
+        It follows from the configuration, not from the data of an iteration, so that a phase is
+        compiled once.
+        """
         engine = self.config.engine
         auto = sampler.Layout.auto(trunks, jobs_per_trunk, max_new_tokens)
-        chosen = {
-            name: getattr(engine, name) or getattr(auto, name)
-            for name in ("rows", "slots", "ring", "chunk")
-        }
-        return replace(auto, **chosen)
+        return replace(
+            auto,
+            rows=engine.rows or auto.rows,
+            slots=engine.slots or auto.slots,
+            ring=engine.ring or auto.ring,
+            chunk=engine.chunk or auto.chunk,
+        )
 
     @property
     def wave(self) -> int:
@@ -78,19 +82,12 @@ class Setup:
 
 
 def prepare(config: Config) -> tuple[Setup, policy.Params]:
-    """The setup and the parameters that training starts from. Raises UserError for all bad input."""
+    """The setup, and the parameters to start from. Raises UserError for all bad input."""
     config.validate(tasks.names())
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     task = tasks.get(config.task.name, **config.task.arguments())
     source = config.sft.path or config.policy.path
-    own = task.tokenizer() if source is None else None
-    if config.policy.tokenizer is not None:
-        own = load_tokenizer(config.policy.tokenizer)
-    if own is None and source is None:
-        raise UserError(
-            f"task {task.name} brings no tokenizer: set policy.tokenizer or policy.path"
-        )
-    tokenizer = own or load_tokenizer(source, config.policy.revision)
+    tokenizer = _tokenizer(config, task, source)
     splits = {name: _prompts(task, tokenizer, name) for name in ("train", "validation", "test")}
     most = config.task.max_prompt_tokens
     train = [p for p in splits["train"] if len(p.tokens) <= most]
@@ -121,6 +118,20 @@ def compute_dtype(config: Config) -> str:
     return "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
 
+def _tokenizer(config: Config, task: Task, source: str | None) -> Tokenizer:
+    """That of `policy.tokenizer`, else of the model `source`, else the task's own."""
+    if config.policy.tokenizer is not None:
+        return load_tokenizer(config.policy.tokenizer)
+    if source is not None:
+        return load_tokenizer(source, config.policy.revision)
+    own = task.tokenizer()
+    if own is None:
+        raise UserError(
+            f"task {task.name} brings no tokenizer: set policy.tokenizer or policy.path"
+        )
+    return own
+
+
 def _prompts(task: Task, tokenizer: Tokenizer, split: str) -> list[Prompted]:
     problems = task.load(split)
     tokens = [tokenizer.encode(task.prompt(p), bos=True) for p in problems]
@@ -140,21 +151,22 @@ def _check_prompts(
 ) -> None:
     if len(train) < config.prompts:
         raise UserError(
-            f"prompts is {config.prompts}, but only {len(train)} of {len(splits['train'])} training problems have "
-            f"prompts of at most task.max_prompt_tokens = {config.task.max_prompt_tokens} tokens: lower the first or "
-            "raise the second"
+            f"prompts is {config.prompts}, but only {len(train)} of {len(splits['train'])} "
+            "training problems have prompts of at most task.max_prompt_tokens = "
+            f"{config.task.max_prompt_tokens} tokens: lower the first or raise the second"
         )
     for name in ("validation", "test"):
         longest = max((len(p.tokens) for p in splits[name]), default=0)
         if longest >= config.evaluation.context:
             raise UserError(
-                f"evaluation.context is {config.evaluation.context}, but a {name} prompt has {longest} tokens: raise it"
+                f"evaluation.context is {config.evaluation.context}, "
+                f"but a {name} prompt has {longest} tokens: raise it"
             )
 
 
 def _model(
     config: Config, tokenizer: Tokenizer, source: str | None
-) -> tuple[policy.LlamaConfig, Any]:
+) -> tuple[policy.LlamaConfig, policy.Params]:
     dtype = compute_dtype(config)
     if source is not None:
         return policy.load_hf(source, compute_dtype=dtype, revision=config.policy.revision)
@@ -183,6 +195,7 @@ def _model(
 def _check_vocabulary(tokenizer: Tokenizer, model: policy.LlamaConfig, source: str | None) -> None:
     if tokenizer.vocab_size > model.vocab_size:
         raise UserError(
-            f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has {model.vocab_size} rows: "
-            "policy.tokenizer (or the tokenizer files in the model folder) belongs to another model"
+            f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has "
+            f"{model.vocab_size} rows: policy.tokenizer (or the tokenizer files in the model "
+            "folder) belongs to another model"
         )

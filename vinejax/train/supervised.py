@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import Sharding
 
 from vinejax import policy, update
 from vinejax.checkpoint import Checkpoints
@@ -39,8 +40,9 @@ def demonstrations(setup: Setup) -> list[Demonstration]:
     kept = [d for d in found if len(d.tokens) <= setup.config.sft.max_length]
     if len(kept) < setup.config.sft.batch:
         raise UserError(
-            f"sft.batch is {setup.config.sft.batch}, but only {len(kept)} of {len(found)} demonstrations have at most "
-            f"sft.max_length = {setup.config.sft.max_length} tokens: lower the first or raise the second"
+            f"sft.batch is {setup.config.sft.batch}, but only {len(kept)} of {len(found)} "
+            f"demonstrations have at most sft.max_length = {setup.config.sft.max_length} tokens: "
+            "lower the first or raise the second"
         )
     return kept
 
@@ -62,9 +64,7 @@ def fine_tune(
             _, state, _ = restored
         done = int(state.step)
         for step in range(done, total):
-            batch = _batch(config, examples, step)
-            if sharded.batch_sharding is not None:
-                batch = jax.device_put(batch, sharded.batch_sharding)
+            batch = _batch(config, examples, step, sharded.batch_sharding)
             state, metrics = sharded.step(state, batch)
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
@@ -93,12 +93,14 @@ def hyper(config: Config, model: policy.LlamaConfig, total: int) -> update.SftHy
     return update.SftHyper(model, optimizer, s.microbatch)
 
 
-def _batch(config: Config, examples: Sequence[Demonstration], step: int) -> update.SftBatch:
+def _batch(
+    config: Config, examples: Sequence[Demonstration], step: int, placement: Sharding | None
+) -> update.SftBatch:
     """The batch of update number `step`: a stretch of the endless sequence of shuffled epochs."""
     size, count = config.sft.batch, len(examples)
     at = np.arange(step * size, (step + 1) * size)
     orders = {
-        e: np.random.default_rng([config.seed, STREAM, e]).permutation(count)
+        e: np.random.default_rng([config.seed, STREAM, int(e)]).permutation(count)
         for e in set(at // count)
     }
     chosen = [examples[orders[i // count][i % count]] for i in at]
@@ -106,8 +108,9 @@ def _batch(config: Config, examples: Sequence[Demonstration], step: int) -> upda
     first = np.array([d.prompt_length for d in chosen], np.int32)
     width = bucket(int(length.max()))
     place = np.arange(width)
-    return update.SftBatch(
-        tokens=Trunks.of([d.tokens for d in chosen]).padded(size, width),
-        length=length,
-        is_response=(place >= first[:, None]) & (place < length[:, None]),
-    )
+    rows = {
+        "tokens": Trunks.of([d.tokens for d in chosen]).padded(size, width),
+        "length": length,
+        "is_response": (place >= first[:, None]) & (place < length[:, None]),
+    }
+    return update.SftBatch(**jax.device_put(rows, placement))

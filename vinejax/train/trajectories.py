@@ -36,9 +36,8 @@ class Trajectories:
     steps: Sequence[Steps]  # the task's reasoning steps
     states: Sequence[Steps]  # the pieces that get a value: the steps, or so many tokens each
     reward: np.ndarray  # fp32 [M], 0 where truncated
-    truncated: (
-        np.ndarray
-    )  # bool [M], ended by its budget, by an error, or without an answer where the task wants one
+    # bool [M], ended by its budget, by an error, or without an answer where the task wants one
+    truncated: np.ndarray
     answered: np.ndarray  # bool [M], an answer can be read from it
     policy_step: int  # updates that the policy had seen
     counters: sampler.Counters
@@ -52,7 +51,7 @@ class Trajectories:
 
 
 def choose_prompts(setup: Setup, iteration: int) -> list[Prompted]:
-    """The iteration's prompts: the first of a shuffle by seed + iteration, so none comes twice in one."""
+    """The iteration's prompts, none of them twice: the first of a shuffle by seed + iteration."""
     order = np.random.default_rng(setup.config.seed + iteration).permutation(len(setup.train))
     return [setup.train[i] for i in order[: setup.config.prompts]]
 

@@ -1,4 +1,4 @@
-"""Monte Carlo values of the intermediate states of a response: which states, which rollouts, what they are worth."""
+"""Monte Carlo values of a response's intermediate states: which states, and what they are worth."""
 
 from vinejax.vine.states import Nodes, Steps, nodes_of, states_every, steps_of_tokens
 from vinejax.vine.values import Values, values

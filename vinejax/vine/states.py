@@ -1,8 +1,8 @@
-"""From steps in text to states in tokens, and from states to the distinct prefixes that are sampled.
+"""From steps in text to states in tokens, and on to the distinct prefixes that are sampled.
 
-A response with n steps has the states s_0 (the prompt) to s_{n-1}; the terminal state is worth 0 and is
-never sampled. A token belongs to the step in which it starts, so a boundary inside a token moves to
-that token's end; a step in which no token starts has no state of its own.
+A response with n steps has the states s_0 (the prompt) to s_{n-1}; the terminal state is worth 0
+and is never sampled. A token belongs to the step in which it starts, so a boundary inside a token
+moves to that token's end; a step in which no token starts has no state of its own.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,8 @@ import numpy as np
 class Steps:
     """The steps of one response, in tokens."""
 
-    starts: (
-        np.ndarray
-    )  # int32 [n], first token of each step, counted from the response's start; starts[0] = 0
+    # int32 [n], first token of each step, counted from the response's start; starts[0] = 0
+    starts: np.ndarray
     of_token: np.ndarray  # int32 [T], the step of each response token
     moved: int  # boundaries that fell inside a token
 
@@ -28,10 +27,11 @@ class Steps:
 
 
 def steps_of_tokens(boundaries: Sequence[int], char_starts: Sequence[int]) -> Steps:
-    """Token steps from character boundaries [0, ..., len(response)] and each token's first character.
+    """Token steps from character boundaries [0, ..., len(response)] and where each token starts.
 
-    Tokens from the text's end on (an end-of-sequence token, a cut-off stop string) belong to the last
-    step. An empty response has no step; without boundaries inside, all tokens are one step.
+    `char_starts` holds each token's first character. Tokens from the text's end on (an
+    end-of-sequence token, a cut-off stop string) belong to the last step. An empty response has no
+    step; without boundaries inside, all tokens are one step.
     """
     at = np.asarray(char_starts, np.int64)
     inner = np.asarray(boundaries[1:-1], np.int64)
@@ -75,8 +75,8 @@ def nodes_of(
 ) -> Nodes:
     """The states of every trajectory (prompt + response tokens), s_0 first, up to index `max_step`.
 
-    With `deduplicate` states of equal tokens share a node, and so one estimate (as in the authors' code);
-    without, each has its own, told apart by `copy`, and estimates are independent.
+    With `deduplicate` states of equal tokens share a node, and so one estimate (as in the authors'
+    code); without, each has its own, told apart by `copy`, and estimates are independent.
     """
     rows: list[tuple[int, int, int]] = []
     seen: dict[bytes, list[int]] = {}

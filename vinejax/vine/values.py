@@ -26,9 +26,10 @@ def values(
 ) -> Values:
     """Mean reward of the rollouts that `where` keeps; a truncated rollout counts with reward 0.
 
-    Rewards lie in [0, 1]. The mean is an unbiased estimate of the expected reward under the sampling
-    distribution and its budget; its standard error is at most 0.5 / sqrt(K). NumPy in, NumPy out (the
-    number of states differs from call to call: nothing to compile); JAX arrays give JAX arrays.
+    Rewards lie in [0, 1]. The mean is an unbiased estimate of the expected reward under the
+    sampling distribution and its budget; its standard error is at most 0.5 / sqrt(K). NumPy in,
+    NumPy out (the number of states differs from call to call: nothing to compile); JAX arrays give
+    JAX arrays.
     """
     np_like = jnp if isinstance(rewards, jax.Array) else np
     rewards = np_like.asarray(rewards, np_like.float32)

@@ -1,0 +1,1 @@
+"""Scripts that measure vinejax; each prints a table, or one JSON line with --json."""

@@ -1,0 +1,331 @@
+"""Bad input is refused before any work: exit code 2, nothing written, and a message with a remedy."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from experiments import cli, configs, export, run
+from tests.e2e import folders, runs
+from vinejax.config import to_dict
+from vinejax.report import write_json
+from vinejax.train import folder
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def refused(out: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs with arguments and `out`; the message, once all that holds for any refusal is checked."""
+
+    def call(*arguments: str, before: Callable[..., int] = run.main) -> str:
+        kept = runs.contents(out) if out.is_dir() else None
+        try:
+            code = before(arguments)
+        except SystemExit as stop:  # the parser's way
+            code = stop.code
+        captured = capsys.readouterr()
+        assert code == 2, captured.err
+        assert captured.out == ""
+        assert "Traceback" not in captured.err
+        assert (runs.contents(out) if out.is_dir() else None) == kept
+        return " ".join(captured.err.replace("│", " ").split())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a good model and good data."""
+    base = tmp_path_factory.mktemp("inputs")
+    folders.make_model(base / "model")
+    folders.make_data(base / "data")
+    return base
+
+
+@pytest.fixture
+def model(inputs: Path, tmp_path: Path) -> Path:
+    """A copy of the model to be damaged."""
+    return _copy(inputs / "model", tmp_path / "model")
+
+
+@pytest.fixture
+def data(inputs: Path, tmp_path: Path) -> Path:
+    """A copy of the data to be damaged."""
+    return _copy(inputs / "data", tmp_path / "data")
+
+
+def _copy(source: Path, target: Path) -> Path:
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def gsm8k(out: Path, model: Path, data: Path) -> list[str]:
+    return [
+        "--config=gsm8k_smollm2",
+        f"--out={out}",
+        f"--config.policy.path={model}",
+        f"--config.task.path={data}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--config=tinny"], ["tinny", "did you mean tiny"]),
+        ([], ["--config=NAME is missing", "tiny"]),
+        (
+            ["--config=tiny", "--config.update.learning_rat=1"],
+            ["--config.update.learning_rat", "did you mean --config.update.learning_rate"],
+        ),
+        (["--config=tiny", "--config.prompts=many"], ["--config.prompts", "many", "int"]),
+        (["--config=tiny", "--config.policy.remat=perhaps"], ["remat", "perhaps", "True"]),
+        (["--config=tiny", "--config.update.decay=square"], ["decay", "square", "linear"]),
+        (
+            ["--config=tiny", "--config.update.minibatch=24"],
+            ["update.minibatch is 24", "prompts * samples = 64", "use one of", "32"],
+        ),
+        (
+            ["--config=tiny", "--config.update.microbatch=12"],
+            ["update.microbatch is 12", "update.minibatch = 32", "use one of", "16"],
+        ),
+        (
+            ["--config=tiny", "--config.sft.microbatch=48"],
+            ["sft.microbatch is 48", "sft.batch = 64", "use one of", "32"],
+        ),
+        (
+            ["--config=tiny", "--config.values.states=words"],
+            ["values.states is 'words'", "step, token or every:N"],
+        ),
+        (["--config=tiny", "--config.sampling.top_p=0"], ["sampling.top_p is 0", "more than 0"]),
+        (["--config=tiny", "--config.seed=-1"], ["seed is -1", "0 or more"]),
+        (["--config=tiny", "--config.seed=4294967296"], ["seed is 4294967296", "4294967295"]),
+        (["--config=tiny", "--config.task.name=legder"], ["task.name", "legder", "ledger"]),
+        (["--config=tiny", "--config.task.options.operators=+/"], ["operators='+/'", "'+-*'"]),
+        (
+            ["--config=tiny", "--config.task.max_prompt_tokens=10"],
+            ["prompts is 16", "only 0 of 2000", "task.max_prompt_tokens = 10", "raise"],
+        ),
+        (
+            ["--config=tiny", "--config.sft.max_length=20"],
+            ["sft.batch is 64", "only 0 of 4000", "sft.max_length = 20", "raise"],
+        ),
+        (
+            ["--config=tiny", "--config.prompts=2048"],
+            ["prompts is 2048", "only 2000", "lower the first"],
+        ),
+        (
+            ["--config=tiny", "--config.task.options.validation_size=0"],
+            ["no validation problem", "validation_size"],
+        ),
+        (["--config=tiny", "--config.task.options.test_size=0"], ["no test problem"]),
+        (
+            ["--config=tiny", "--config.mesh.data=3"],
+            ["mesh.data x mesh.fsdp x mesh.tensor = 3 x 1 x 1", "there are 8", "choose"],
+        ),
+        (
+            ["--config=tiny", "--config.update.microbatch=4"],
+            ["update.microbatch is 4", "mesh.data x mesh.fsdp = 8", "multiple of 8"],
+        ),
+        (
+            ["--config=tiny", "--config.sft.microbatch=4"],
+            ["sft.microbatch is 4", "mesh.data x mesh.fsdp = 8", "multiple of 8"],
+        ),
+        (
+            ["--config=tiny", "--config.mesh.data=1", "--config.mesh.fsdp=8"]
+            + ["--config.policy.architecture.hidden=36"],
+            ["size 36", "8 devices of mesh.fsdp", "divides 36"],
+        ),
+    ],
+    ids=lambda value: " ".join(value[-1:]) if value and value[0].startswith("--") else "",
+)
+def test_wrong_flags(arguments: list[str], words: list[str], refused: Refused, out: Path):
+    message = refused(*arguments, f"--out={out}")
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("field", ["policy.path", "sft.path"])
+def test_a_missing_model_folder(field: str, refused: Refused, out: Path, data: Path):
+    arguments = gsm8k(out, data.parent / "model", data)
+    arguments.append(f"--config.{field}=/no/such/model")
+    message = refused(*arguments)
+    assert "/no/such/model" in message
+    assert field in message
+
+
+def test_truncated_weights(refused: Refused, out: Path, model: Path, data: Path):
+    file = model / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    message = refused(*gsm8k(out, model, data))
+    assert f"{file} is truncated or damaged" in message
+    assert "fetch it again" in message
+
+
+def test_an_unsupported_architecture(refused: Refused, out: Path, model: Path, data: Path):
+    config = json.loads((model / "config.json").read_text())
+    write_json(model / "config.json", config | {"architectures": ["GemmaForCausalLM"]})
+    message = refused(*gsm8k(out, model, data))
+    assert str(model) in message
+    assert "architectures=['GemmaForCausalLM']" in message
+    assert "LlamaForCausalLM" in message  # what it could be
+
+
+def test_tokenizer_ids_beyond_the_embedding(refused: Refused, out: Path, model: Path, data: Path):
+    config = json.loads((model / "config.json").read_text())
+    rows = config["vocab_size"] = config["vocab_size"] - 24
+    write_json(model / "config.json", config)
+    tensors = load_file(model / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    save_file(tensors | {name: tensors[name][:rows].copy()}, model / "model.safetensors")
+    message = refused(*gsm8k(out, model, data))
+    assert f"only {rows} rows" in message
+    assert "the model's own" in message
+
+
+def test_a_foreign_tokenizer_with_ids_beyond_the_embedding(
+    refused: Refused, out: Path, model: Path, data: Path
+):
+    small = folders.make_model(model.parent / "small", rows=300)
+    message = refused(*gsm8k(out, small, data), f"--config.policy.tokenizer={model}")
+    assert "embedding" in message
+    assert "has 300 rows" in message
+    assert "policy.tokenizer" in message
+
+
+def test_a_folder_without_a_tokenizer(refused: Refused, out: Path, model: Path, data: Path):
+    for file in model.glob("tokenizer*"):
+        file.unlink()
+    message = refused(*gsm8k(out, model, data))
+    assert f"{model} holds neither tokenizer.json nor tokenizer.model" in message
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_broken_data_line(part: str, refused: Refused, out: Path, model: Path, data: Path):
+    file = data / f"gsm8k_{part}.jsonl"
+    folders.edit_line(file, 3, '{"question": "How many?", "answer": "3')
+    message = refused(*gsm8k(out, model, data))
+    assert f"{file}:3: broken line, not JSON" in message
+    assert "correct or remove the line" in message
+
+
+def test_a_problem_without_a_gold_answer(refused: Refused, out: Path, model: Path, data: Path):
+    file = data / "gsm8k_train.jsonl"
+    folders.edit_line(file, 5, json.dumps({"question": "How many?", "answer": "There are 3."}))
+    message = refused(*gsm8k(out, model, data))
+    assert f"{file}:5: no gold answer can be read" in message
+    assert "####" in message
+
+
+def test_data_too_small_for_a_validation_part(refused: Refused, out: Path, model: Path, tmp_path):
+    small = folders.make_data(tmp_path / "small", train=8)
+    message = refused(*gsm8k(out, model, small))
+    assert "no validation problem" in message
+
+
+def test_missing_data(refused: Refused, out: Path, model: Path, data: Path):
+    assert "no folder '/no/such/data'" in refused(*gsm8k(out, model, Path("/no/such/data")))
+    (data / "gsm8k_test.jsonl").unlink()
+    message = refused(*gsm8k(out, model, data))
+    assert f"{data} holds neither gsm8k_test.jsonl nor gsm8k_test.jsonl.gz" in message
+
+
+# --- the output folder --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_run(out: Path) -> Path:
+    """A run that was started with the flags of `runs.flags`."""
+    config, _ = cli.parse(runs.flags(out), run.RunFlags(), "", "")
+    out.mkdir()
+    write_json(out / "config.json", to_dict(config))
+    return out
+
+
+def test_a_run_of_another_configuration(refused: Refused, old_run: Path):
+    flags = runs.flags(old_run, seed=3, update__kl=0.5, update__microbatch=2, checkpoint__every=3)
+    message = refused(*flags, "--resume")
+    assert f"{old_run}, which holds a run of another configuration" in message
+    assert "seed: 0 -> 3" in message
+    assert "update.kl: 0.0001 -> 0.5" in message
+    assert "microbatch" not in message  # may change
+    assert "give another --out" in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"update__decay": "linear"},
+        {"update__decay": "constant", "update__warmup_ratio": 0.5},
+    ],
+)
+def test_another_length_where_the_learning_rate_depends_on_it(
+    changes: dict[str, Any], refused: Refused, old_run: Path
+):
+    config, _ = cli.parse(runs.flags(old_run, **changes), run.RunFlags(), "", "")
+    write_json(old_run / "config.json", to_dict(config))
+    message = refused(*runs.flags(old_run, **changes, iterations=8), "--resume")
+    assert "iterations: 4 -> 8" in message
+
+
+def test_a_run_without_resume(refused: Refused, old_run: Path):
+    message = refused(*runs.flags(old_run))
+    assert f"{old_run}, which holds a run" in message
+    assert "--resume" in message
+
+
+def test_a_run_with_an_unreadable_configuration(refused: Refused, old_run: Path):
+    (old_run / "config.json").write_text('{"seed": ')
+    message = refused(*runs.flags(old_run), "--resume")
+    assert f"{old_run / 'config.json'} cannot be read" in message
+    message = refused(f"--run={old_run}", f"--to={old_run.parent / 'to'}", before=export.main)
+    assert f"{old_run / 'config.json'} cannot be read" in message
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_folder_with_something_else(more: list[str], refused: Refused, out: Path):
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    message = refused(*runs.flags(out), *more)
+    assert f"{out}, which is not empty and holds no run" in message
+    assert "another folder" in message
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_file(more: list[str], refused: Refused, out: Path):
+    out.write_text("a file")
+    message = refused(*runs.flags(out), *more)
+    assert f"{out}, which is a file" in message
+    message = refused(*runs.flags(out / "below"), *more)
+    assert str(out / "below") in message
+    assert out.read_text() == "a file"
+
+
+def test_a_run_that_died_while_it_wrote_its_configuration_can_be_started(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What a kill at that moment leaves behind is no reason to refuse the folder for ever."""
+    out.mkdir()
+    (out / ".config.json.tmp").write_text('{"se')
+    config = replace(configs.get("tiny"), seed=1)
+    assert folder.check(out, config, resume=True) is False
+
+
+def test_export_of_no_run(refused: Refused, out: Path, old_run: Path):
+    to = out.parent / "to"
+    message = refused(f"--run={out.parent / 'nothing'}", f"--to={to}", before=export.main)
+    assert "holds no run" in message
+    message = refused(f"--run={old_run}", f"--to={to}", before=export.main)
+    assert "has no checkpoint yet" in message
+    assert not to.exists()

@@ -1,0 +1,162 @@
+"""A run that was killed, or stopped and continued, is the run that was never interrupted."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.e2e import runs
+from tests.test_report import points
+from vinejax.checkpoint import Checkpoints
+from vinejax.report import read_rollouts
+
+EVALUATED = "validation/"
+
+
+def learned(out: Path) -> list[dict[str, Any]]:
+    """The metrics without evaluations."""
+    return [
+        {name: value for name, value in line.items() if not name.startswith(EVALUATED)}
+        for line in runs.metrics(out)
+    ]
+
+
+def state(out: Path) -> list[np.ndarray]:
+    """The policy's parameters and the optimizer's moments in the newest checkpoint."""
+    with Checkpoints(out / "checkpoints" / "policy", read_only=True) as checkpoints:
+        step = checkpoints.latest()
+        assert step is not None
+        record = checkpoints._record(step)["arrays"]
+        target = {name: np.empty(shape, dtype) for name, (dtype, shape) in record.items()}
+        tree, _ = checkpoints.restore(step, target)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Metrics, TensorBoard, samples, state and summary are equal, bit for bit; time is left out."""
+    assert runs.metrics(a) == runs.metrics(b)
+    assert tensorboard(a) == tensorboard(b)
+    assert runs.rollouts(a) == runs.rollouts(b)
+    assert runs.summary(a) == runs.summary(b)
+    for x, y in zip(state(a), state(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def tensorboard(out: Path) -> list[tuple[int, str, float]]:
+    found = [point for point in points(out) if not point[1].startswith("time/")]
+    assert len({point[:2] for point in found}) == len(found)
+    return found
+
+
+def newest(out: Path) -> list[int]:
+    """Steps of the policy's checkpoints that carry their name."""
+    folder = out / "checkpoints" / "policy"
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+
+
+# Where the process dies, the how manieth time it comes there, the iterations then in metrics.jsonl,
+# and the checkpoints. The next process goes on from there.
+DEATHS = [
+    ("in_supervised_update", 53, [], []),
+    ("in_value_sampling", 2, [1], []),
+    ("in_metrics_line", 2, [1], []),
+    ("in_checkpoint", 1, None, []),  # it is written while the next iteration goes on
+    ("in_policy_update", 10, [1, 2], [2]),
+    ("in_test", 2, [1, 2, 3, 4], [2, 4]),
+]
+
+
+def test_a_run_killed_again_and_again_equals_one_that_was_not(tmp_path: Path):
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    for place, count, iterations, checkpoints in DEATHS:
+        died = runs.start(
+            place, str(count), *runs.flags(killed), "--resume", module="tests.e2e.killed"
+        )
+        assert died.returncode == -signal.SIGKILL, (place, died.stderr)
+        found = [line["iteration"] for line in runs.report.read_metrics(killed)]
+        assert iterations is None or found == iterations, place
+        assert newest(killed) == checkpoints, place
+        assert not (killed / "summary.json").exists()
+    runs.finish(*runs.flags(killed), "--resume")
+    runs.finish(*runs.flags(whole))
+    assert [line["iteration"] for line in runs.metrics(whole)] == [1, 2, 3, 4]
+    assert_same_run(killed, whole)
+
+
+@pytest.fixture(scope="module")
+def finished(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
+    out = tmp_path_factory.mktemp("e2e") / "finished"
+    train(*runs.flags(out))
+    rewards = [line["reward"] for line in runs.metrics(out)]
+    assert len(set(rewards)) > 1, "the small run has nothing to learn from: rewards are all equal"
+    return out
+
+
+@pytest.fixture
+def interrupted(finished: Path, tmp_path: Path) -> Path:
+    """A copy of that run, as if it had been killed in the third iteration."""
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    shutil.rmtree(out / "checkpoints" / "policy" / "4")
+    (out / "summary.json").unlink()
+    return out
+
+
+def test_a_finished_run_is_summed_up_and_left_alone(
+    train: Any, finished: Path, capsys: pytest.CaptureFixture[str]
+):
+    before = runs.contents(finished)
+    train(*runs.flags(finished), "--resume", "--json")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out.splitlines()[-1]) == json.loads(before["summary.json"])
+    assert "pass@1 at the end" in shown.err
+    assert runs.contents(finished) == before
+
+
+def test_resuming_twice_is_resuming_once(train: Any, finished: Path, interrupted: Path):
+    train(*runs.flags(interrupted), "--resume")
+    assert_same_run(interrupted, finished)
+    once = runs.contents(interrupted)
+    train(*runs.flags(interrupted), "--resume")
+    assert runs.contents(interrupted) == once
+
+
+def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
+    train: Any, finished: Path, interrupted: Path
+):
+    """A grader that timed out must not find an answer the second time."""
+    path = interrupted / "verdicts.jsonl"
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    for entry in entries:
+        if (entry["iteration"], entry["phase"]) == (2, "trajectories"):
+            entry["verdicts"] = {key: [0.25, "planted"] for key in entry["verdicts"]}
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    train(*runs.flags(interrupted), "--resume")
+    own, planted = read_rollouts(finished, 3), read_rollouts(interrupted, 3)
+    assert [r["tokens"] for r in planted] == [r["tokens"] for r in own]
+    assert {r["reward"] for r in planted if not r["truncated"]} == {0.25}
+    assert {r["reward"] for r in own} != {0.25}
+    assert not any("planted" in line for line in path.read_text().splitlines()[len(entries) :])
+
+
+def test_evaluations_do_not_change_training(train: Any, finished: Path, tmp_path: Path):
+    train(*runs.flags(tmp_path / "run", evaluation__every=1))
+    assert learned(tmp_path / "run") == learned(finished)
+    counts = [sum(EVALUATED in name for name in line) for line in runs.metrics(tmp_path / "run")]
+    assert min(counts) > 0
+
+
+def test_a_longer_run_may_continue_a_shorter_one(train: Any, tmp_path: Path):
+    constant = {"update__decay": "constant", "update__warmup_ratio": 0}
+    long, short = tmp_path / "long", tmp_path / "short"
+    train(*runs.flags(long, **constant))
+    train(*runs.flags(short, **constant, iterations=2))
+    assert runs.summary(short)["iterations"] == 2
+    train(*runs.flags(short, **constant), "--resume")
+    assert_same_run(short, long)

@@ -1,0 +1,81 @@
+"""The configuration of a run: frozen records, the rules between their fields, and their JSON form.
+
+It knows nothing of JAX, of files, or of what the tasks do: it checks what can be known before
+anything is loaded.
+"""
+
+from vinejax.config.data import (
+    RESUME_MAY_CHANGE,
+    differences,
+    fingerprint,
+    flatten,
+    from_dict,
+    get,
+    to_dict,
+)
+from vinejax.config.errors import ConfigError, Preempted, UserError, nearest
+from vinejax.config.fields import (
+    ALGORITHMS,
+    OPTIONS,
+    PLANNED_ALGORITHMS,
+    PLANNED_TASKS,
+    TASKS,
+    AdvantagesConfig,
+    Architecture,
+    CheckpointConfig,
+    Config,
+    EngineConfig,
+    EvaluationConfig,
+    GradingConfig,
+    Gsm8kOptions,
+    LedgerOptions,
+    MathOptions,
+    MeshConfig,
+    PolicyConfig,
+    SamplingConfig,
+    SftConfig,
+    TaskConfig,
+    TaskOptions,
+    UpdateConfig,
+    ValuesConfig,
+)
+from vinejax.config.rules import every_n_tokens, validate
+
+__all__ = [
+    "ALGORITHMS",
+    "OPTIONS",
+    "PLANNED_ALGORITHMS",
+    "PLANNED_TASKS",
+    "RESUME_MAY_CHANGE",
+    "TASKS",
+    "AdvantagesConfig",
+    "Architecture",
+    "CheckpointConfig",
+    "Config",
+    "ConfigError",
+    "EngineConfig",
+    "EvaluationConfig",
+    "GradingConfig",
+    "Gsm8kOptions",
+    "LedgerOptions",
+    "MathOptions",
+    "MeshConfig",
+    "PolicyConfig",
+    "Preempted",
+    "SamplingConfig",
+    "SftConfig",
+    "TaskConfig",
+    "TaskOptions",
+    "UpdateConfig",
+    "UserError",
+    "ValuesConfig",
+    "differences",
+    "every_n_tokens",
+    "fingerprint",
+    "flatten",
+    "from_dict",
+    "get",
+    "nearest",
+    "to_dict",
+    "validate",
+]

@@ -1,0 +1,273 @@
+"""The fields of a run: frozen records whose comments are also the help of the command line.
+
+Defaults are the numbers of the VinePPO paper (arXiv 2410.01679) and its authors' code for RhoMath
+1.1B on MATH; files in `experiments/configs` change what differs. Lengths are in tokens, batch sizes
+in sequences, time in seconds.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ALGORITHMS = ("vineppo", "sft")
+PLANNED_ALGORITHMS = ("ppo", "grpo", "rloo", "restem", "dpo_positive")
+TASKS = ("ledger", "gsm8k")
+PLANNED_TASKS = ("math",)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A Llama decoder to be initialised at random; a model on disk brings its own."""
+
+    hidden: int = 96  # Width of the residual stream.
+    layers: int = 2  # Decoder blocks.
+    heads: int = 4  # Query heads.
+    kv_heads: int = 2  # Key/value heads; divides heads.
+    head_dim: int = 24  # Size of one head; even, because rotary embeddings turn pairs.
+    ffn: int = 256  # Inner width of the SwiGLU layer.
+    tied: bool = False  # Output head shares the embedding matrix.
+    rope_theta: float = 10000.0  # Base of the rotary frequencies (Llama 2).
+    norm_eps: float = 1e-5  # Added to the mean square in RMSNorm (Llama 2).
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Where the policy's weights come from, and the precision it computes in."""
+
+    path: str | None = None  # Hugging Face folder or hub id; None = random from architecture.
+    revision: str | None = None  # Commit of the hub repository; None = its newest.
+    tokenizer: str | None = None  # Folder or hub id; None = the task's own, else policy.path.
+    architecture: Architecture | None = None  # Shape of a randomly initialised policy.
+    # Matrix products: auto = bfloat16 on accelerators, float32 on CPU. Master weights are float32.
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    remat: bool = True  # Recompute a block's activations in the backward pass (the authors do).
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """The embedded task: running arithmetic modulo 10, demonstrated with wrong facts."""
+
+    seed: int = 1000  # Chooses the sloppy facts and generates all problems.
+    length: int = 8  # Facts of a problem, one a reasoning step.
+    sloppy: float = 0.4  # Share of the facts that demonstrations get wrong at times.
+    wrong: float = 0.5  # Probability that a demonstration states a sloppy fact wrongly.
+    operators: str = "+-*"  # Operators to draw from.
+    sft_size: int = 4000  # Problems with demonstrations, for SFT.
+    train_size: int = 2000  # Problems for reinforcement learning.
+    validation_size: int = 128  # Problems that choose the best iteration.
+    test_size: int = 256  # Problems for the final table.
+
+
+@dataclass(frozen=True)
+class Gsm8kOptions:
+    """GSM8K: 7,100 training, 373 validation and 1,319 test problems."""
+
+    hub: str = "openai/gsm8k"  # Hub id, used when task.path is None.
+    split_seed: int = 0  # Chooses the validation problems out of the published train part.
+    # Commas in gold answers: authors keeps them (such problems can't be solved), clean drops them.
+    gold_commas: Literal["authors", "clean"] = "authors"
+
+
+@dataclass(frozen=True)
+class MathOptions:
+    """MATH in the split of the paper: 11,500 training, 500 validation and 500 test problems."""
+
+    hub: str | None = None  # Hub id, used when task.path is None.
+
+
+TaskOptions = LedgerOptions | Gsm8kOptions | MathOptions
+OPTIONS: dict[str, type[TaskOptions]] = {
+    "ledger": LedgerOptions,
+    "gsm8k": Gsm8kOptions,
+    "math": MathOptions,
+}
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """Which problems, and the rules that belong to them."""
+
+    name: str = "math"  # ledger, gsm8k, math, or your own as module:Class.
+    path: str | None = None  # Folder with the data files; None = the hub, or generated.
+    options: TaskOptions | None = None  # What only this task has; None for your own task.
+    steps: Literal["authors", "paper"] = "authors"  # Rule that cuts a solution into steps (math).
+    max_prompt_tokens: int = 1512  # Longer training prompts are left out (authors).
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments for `tasks.get(name, **arguments)`: plain data that pickles."""
+        chosen = {} if self.options is None else dataclasses.asdict(self.options)
+        if self.path is not None:
+            chosen["path"] = self.path
+        if self.name == "math":
+            chosen["steps"] = self.steps
+        return chosen
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How trajectories are drawn; value rollouts use the same temperature, top-p and top-k."""
+
+    temperature: float = 0.6  # Divides the logits, also in the loss; 0 = greedy (paper: 0.6).
+    top_p: float = 0.9  # Nucleus mass; 1 = off (paper: 0.9).
+    top_k: int = 0  # Keep the k most probable tokens; 0 = off.
+    max_new_tokens: int = 1024  # Budget of a trajectory, and of a rollout from where it starts.
+    context: int = 2047  # Prompt + response of a trajectory (2047 RhoMath, 4095 DeepSeekMath).
+
+
+@dataclass(frozen=True)
+class ValuesConfig:
+    """Monte Carlo values: which states, and how many rollouts from each."""
+
+    k: int = 9  # Rollouts from every state (paper: 9; its ablation has 1, 3, 9).
+    states: str = "step"  # Which states: step, token, or every:N (every N tokens).
+    deduplicate: bool = True  # Equal prefixes share one estimate (authors: on).
+    context: int = 2047  # Prefix + rollout (2047 RhoMath, 2499 DeepSeekMath).
+    max_step: int | None = None  # Later steps copy the return (gsm8k: 25); None = no cap.
+
+
+@dataclass(frozen=True)
+class AdvantagesConfig:
+    """From values to one number a token."""
+
+    whiten: bool = True  # Zero mean and unit variance over the minibatch's response tokens (paper).
+    permute: bool = False  # Ablation: shuffle the step advantages within each response.
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """PPO and its optimizer (paper, appendix C; authors' ppo_MATH.jsonnet)."""
+
+    epochs: int = 2  # Passes over an iteration's trajectories.
+    minibatch: int = 64  # Sequences in one optimizer step, over all devices.
+    microbatch: int = 64  # Sequences in one backward pass, over all devices; the sum is exact.
+    learning_rate: float = 1e-6  # Peak.
+    warmup_ratio: float = 0.03  # Share of all optimizer steps.
+    # Shape of the warm-up; DeepSpeed's WarmupDecayLR, which the authors use, is logarithmic.
+    warmup: Literal["logarithmic", "linear"] = "logarithmic"
+    decay: Literal["linear", "constant"] = "linear"  # After the warm-up; linear ends at 0.
+    b1: float = 0.9  # AdamW, decay of the first moment.
+    b2: float = 0.999  # AdamW, decay of the second moment.
+    eps: float = 1e-8  # AdamW, added to the root of the second moment.
+    weight_decay: float = 0.0  # AdamW, decoupled.
+    max_grad_norm: float = 1.0  # Global norm that gradients are clipped to.
+    clip: float = 0.2  # PPO clip range of the probability ratio.
+    kl: float = 1e-4  # Coefficient of the KL (k3) to the SFT policy, summed over a sequence.
+    kl_clamp: float = 10.0  # Upper bound of one token's KL, nats.
+    ratio_guard: float = 10.0  # A minibatch whose mean ratio exceeds it makes no update.
+    max_sequence: int = 2048  # Prompt + response, BOS and EOS included (DeepSeekMath: 2499).
+
+
+@dataclass(frozen=True)
+class SftConfig:
+    """Supervised fine-tuning before reinforcement learning (paper, appendix C.3)."""
+
+    path: str | None = None  # Folder or hub id of a policy after SFT; replaces the SFT phase.
+    epochs: float = 2.0  # Passes over the demonstrations; 0 = no SFT; a fraction is allowed.
+    learning_rate: float = 1e-5  # Peak (1e-5 RhoMath, 5e-5 DeepSeekMath).
+    batch: int = 64  # Sequences in one optimizer step.
+    microbatch: int = 64  # Sequences in one backward pass.
+    warmup_ratio: float = 0.03  # Share of all SFT steps, linear.
+    decay: Literal["linear", "cosine"] = "linear"  # Linear ends at 0, cosine at a tenth.
+    b1: float = 0.9  # AdamW, decay of the first moment.
+    b2: float = 0.999  # AdamW, decay of the second moment.
+    eps: float = 1e-8  # AdamW, added to the root of the second moment.
+    weight_decay: float = 0.0  # AdamW, decoupled.
+    max_grad_norm: float = 1.0  # Global norm that gradients are clipped to.
+    max_length: int = 2048  # Prompt + solution; longer demonstrations are left out.
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Sampled accuracy: on validation while training, on test at the end."""
+
+    every: int = 40  # Iterations between validations; 0 = only after SFT and at the end.
+    problems: int = 500  # Validation problems, at most.
+    test_problems: int | None = None  # Test problems, at most; None = as many as problems.
+    samples: int = 16  # Responses to each problem (paper: 16).
+    temperature: float = 0.35  # The paper's evaluation temperature.
+    top_p: float = 0.9  # Nucleus mass.
+    max_new_tokens: int = 1024  # Budget of a response.
+    context: int = 2047  # Prompt + response (4095 for DeepSeekMath on MATH).
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept on disk to resume from."""
+
+    every: int = 10  # Iterations between checkpoints (authors: 10).
+    keep: int = 2  # Newest checkpoints kept for resuming.
+    keep_period: int = 0  # Also keep every N-th iteration's; 0 = none (authors: 40 or 60).
+
+
+@dataclass(frozen=True)
+class GradingConfig:
+    """Rewards: worker processes that read answers."""
+
+    grader: Literal["authors", "strict"] = "authors"  # The reward; the other one is only reported.
+    limit: float = 15.0  # CPU seconds for one answer; beyond it the grade is 0.
+    workers: int = 0  # Processes; 0 = one a core, at most 16.
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each mesh axis."""
+
+    data: int = -1  # Copies of the model; -1 = all devices that the other axes leave.
+    fsdp: int = 1  # Shards of parameters and optimizer state.
+    tensor: int = 1  # Shards of heads and vocabulary; divides the key/value heads.
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Sizes of the sampling engine; 0 = chosen from device memory. They do not change samples."""
+
+    rows: int = 0  # Rows of the decode batch; each holds the KV of two trunks.
+    slots: int = 0  # Continuations that a row decodes at once.
+    ring: int = 0  # Tokens of a continuation's own KV; a longer one is re-rooted.
+    wave: int = 0  # Trunks whose KV is held at once; 0 = 512.
+    chunk: int = 0  # Decode steps between two looks of the host; 0 = 256.
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. `experiments.configs` has named ones; `validate` before use."""
+
+    name: str = "custom"  # Part of the default output folder.
+    algorithm: str = "vineppo"  # vineppo, or sft (stops after supervised fine-tuning).
+    seed: int = 0  # All randomness of the run derives from it (the task's data has its own seed).
+    iterations: int = 1000  # Rounds of sampling and updating (1000 MATH, 650 GSM8K).
+    prompts: int = 64  # Problems in an iteration.
+    samples: int = 8  # Trajectories from each of them.
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    values: ValuesConfig = field(default_factory=ValuesConfig)
+    advantages: AdvantagesConfig = field(default_factory=AdvantagesConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    grading: GradingConfig = field(default_factory=GradingConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def validate(self, tasks: Collection[str] = TASKS) -> "Config":
+        """Return self if a run could start from it; ConfigError names field, value and remedy.
+
+        `tasks` are the names that exist; a name module:Class needs no registration.
+        """
+        from vinejax.config.rules import validate  # it imports this module
+
+        validate(self, tasks)
+        return self
+
+    @property
+    def episodes(self) -> int:
+        """Trajectories in one iteration."""
+        return self.prompts * self.samples
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps of reinforcement learning in the whole run."""
+        return self.iterations * self.update.epochs * (self.episodes // self.update.minibatch)

@@ -1,0 +1,194 @@
+"""What a configuration must fulfil: the range of each field, and the rules between them."""
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from vinejax.config.data import get
+from vinejax.config.errors import ConfigError, nearest
+from vinejax.config.fields import (
+    ALGORITHMS,
+    OPTIONS,
+    PLANNED_ALGORITHMS,
+    PLANNED_TASKS,
+    TASKS,
+    Config,
+)
+
+_POSITIVE = (lambda x: x > 0, "more than 0")
+_AT_LEAST_0 = (lambda x: x >= 0, "0 or more")
+_AT_LEAST_1 = (lambda x: x >= 1, "1 or more")
+_SHARE = (lambda x: 0 <= x <= 1, "between 0 and 1")
+_NUCLEUS = (lambda x: 0 < x <= 1, "more than 0 and at most 1 (1 = off)")
+_MOMENT = (lambda x: 0 <= x < 1, "0 or more and less than 1")
+_AXIS = (lambda x: x >= 1 or x == -1, "1 or more, or -1 for all devices that are left")
+
+_RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
+    (
+        _AT_LEAST_1,
+        """prompts samples task.max_prompt_tokens sampling.max_new_tokens sampling.context values.k
+        values.context update.epochs update.minibatch update.microbatch update.max_sequence
+        sft.batch sft.microbatch sft.max_length evaluation.problems evaluation.test_problems
+        evaluation.samples evaluation.max_new_tokens evaluation.context checkpoint.every
+        checkpoint.keep mesh.fsdp mesh.tensor""",
+    ),
+    (
+        _AT_LEAST_0,
+        """seed iterations sampling.temperature sampling.top_k values.max_step update.weight_decay
+        update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
+        checkpoint.keep_period grading.workers
+        engine.rows engine.slots engine.ring engine.wave engine.chunk""",
+    ),
+    (
+        _POSITIVE,
+        """update.learning_rate update.eps update.max_grad_norm update.clip update.kl_clamp
+        update.ratio_guard sft.learning_rate sft.eps sft.max_grad_norm grading.limit""",
+    ),
+    (_SHARE, "update.warmup_ratio sft.warmup_ratio"),
+    (_NUCLEUS, "sampling.top_p evaluation.top_p"),
+    (_MOMENT, "update.b1 update.b2 sft.b1 sft.b2"),
+    (_AXIS, "mesh.data"),
+)
+_ARCHITECTURE = "hidden layers heads kv_heads head_dim ffn"
+
+
+def validate(config: Config, tasks: Collection[str] = TASKS) -> None:
+    """Raise ConfigError for the first rule that `config` breaks; see `Config.validate`."""
+    _check_names(config, tasks)
+    for rule, names in _RANGES:
+        for name in names.split():
+            _check_range(config, name, rule)
+    _check_policy(config)
+    _check_options(config)
+    every_n_tokens(config.values.states)
+    _check_batches(config)
+    _check_lengths(config)
+
+
+def every_n_tokens(states: str) -> int | None:
+    """Spacing in tokens of the states that get a value, or None for one a reasoning step.
+
+    "step" -> None, "token" -> 1, "every:16" -> 16.
+    """
+    kind, colon, number = states.partition(":")
+    if states == "step":
+        return None
+    if states == "token":
+        return 1
+    if kind == "every" and colon and number.isascii() and number.isdigit() and int(number) > 0:
+        return int(number)
+    raise ConfigError(
+        f"values.states is {states!r}: it must be step, token or every:N with N >= 1 (every:16)"
+    )
+
+
+def _check_names(config: Config, tasks: Collection[str]) -> None:
+    for label, value, known, planned in (
+        ("algorithm", config.algorithm, ALGORITHMS, PLANNED_ALGORITHMS),
+        ("task.name", config.task.name, tasks, PLANNED_TASKS),
+    ):
+        if value in known or (label == "task.name" and ":" in value):
+            continue
+        if value in planned:
+            what = f"the {value.upper()} task" if label == "task.name" else f"the algorithm {value}"
+            raise ConfigError(
+                f"{label} is {value!r}: {what} is not available yet in this version; "
+                f"available: {', '.join(sorted(known))}"
+            )
+        raise ConfigError(f"{label} is {value!r}, which does not exist; {nearest(value, known)}")
+    if not config.name or "/" in config.name:
+        raise ConfigError(
+            f"name is {config.name!r}: it becomes a folder name, so it needs text without '/'"
+        )
+
+
+def _check_range(config: Config, name: str, rule: tuple[Callable[[Any], bool], str]) -> None:
+    value = get(config, name)
+    if value is None:
+        return
+    if not math.isfinite(value) or not rule[0](value):
+        raise ConfigError(f"{name} is {value}: it must be {rule[1]}")
+
+
+def _check_policy(config: Config) -> None:
+    path, shape = config.policy.path, config.policy.architecture
+    if path is None and config.sft.path is None and shape is None:
+        raise ConfigError(
+            "policy.path is not set: give a Hugging Face folder or hub id, "
+            "--config.policy.path=FOLDER"
+        )
+    for name in ("policy.path", "sft.path"):
+        if get(config, name) is not None and shape is not None:
+            raise ConfigError(
+                f"{name} is {get(config, name)!r} and policy.architecture is set: a model on disk "
+                "has its own shape; set one of the two"
+            )
+    if path is None and config.policy.revision is not None:
+        raise ConfigError(
+            f"policy.revision is {config.policy.revision!r} without policy.path: "
+            "set policy.path to a hub id"
+        )
+    if shape is None:
+        return
+    for name in _ARCHITECTURE.split():
+        _check_range(config, f"policy.architecture.{name}", _AT_LEAST_1)
+    for name in ("rope_theta", "norm_eps"):
+        _check_range(config, f"policy.architecture.{name}", _POSITIVE)
+    _divides(
+        "policy.architecture.kv_heads", shape.kv_heads, "policy.architecture.heads", shape.heads
+    )
+    _divides("mesh.tensor", config.mesh.tensor, "policy.architecture.kv_heads", shape.kv_heads)
+    if shape.head_dim % 2:
+        raise ConfigError(
+            f"policy.architecture.head_dim is {shape.head_dim}: rotary needs an even number"
+        )
+
+
+def _check_options(config: Config) -> None:
+    task = config.task
+    expected = OPTIONS.get(task.name, type(None))
+    if not isinstance(task.options, expected):
+        have = type(task.options).__name__
+        raise ConfigError(
+            f"task.options is {have} but task.name is {task.name!r}: it must be {expected.__name__}"
+        )
+    if task.steps != "authors" and task.name != "math":
+        raise ConfigError(
+            f"task.steps is {task.steps!r}: task {task.name!r} has one rule; leave it at authors"
+        )
+    if task.path is not None and task.name == "ledger":
+        raise ConfigError(
+            f"task.path is {task.path!r}: the ledger task generates its data; leave it unset"
+        )
+
+
+def _divides(small: str, value: int, large: str, total: int) -> None:
+    if total % value:
+        fits = [n for n in range(1, total + 1) if total % n == 0]
+        raise ConfigError(
+            f"{small} is {value}, which does not divide {large} = {total}: "
+            f"use one of {', '.join(map(str, fits[-8:]))}"
+        )
+
+
+def _check_batches(config: Config) -> None:
+    update = config.update
+    _divides("update.minibatch", update.minibatch, "prompts * samples", config.episodes)
+    _divides("update.microbatch", update.microbatch, "update.minibatch", update.minibatch)
+    _divides("sft.microbatch", config.sft.microbatch, "sft.batch", config.sft.batch)
+    if config.sampling.temperature == 0 and config.algorithm != "sft":
+        raise ConfigError(
+            "sampling.temperature is 0: greedy trajectories leave nothing to learn from; "
+            "set it above 0 (evaluation.temperature may be 0)"
+        )
+
+
+def _check_lengths(config: Config) -> None:
+    longest = config.task.max_prompt_tokens
+    for name in ("sampling.context", "values.context", "evaluation.context", "update.max_sequence"):
+        limit = get(config, name)
+        if limit <= longest:
+            raise ConfigError(
+                f"{name} is {limit}, which leaves no room after task.max_prompt_tokens = "
+                f"{longest}: raise the first or lower the second"
+            )

@@ -61,10 +61,10 @@ def config() -> Config:
             max_sequence=CONTEXT,
         ),
         sft=SftConfig(
-            epochs=7.2,  # 450 steps over 4,000 demonstrations
-            batch=64,
-            microbatch=64,
-            learning_rate=4e-3,
+            epochs=8,  # 1,000 steps over 4,000 demonstrations
+            batch=32,
+            microbatch=32,
+            learning_rate=3e-3,
             warmup_ratio=0.1,
             decay="cosine",
             b2=0.98,

@@ -1,14 +1,20 @@
 """Runs of a few seconds: their flags, how they are started and killed, and what they leave on disk."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vinejax import report
+import jax
+import pytest
+
+from experiments import run
+from vinejax import report, sharding
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +61,21 @@ def flags(out: Path, **changes: Any) -> list[str]:
     return ["--config=tiny", f"--out={out}", *(f"--config.{k}={v}" for k, v in fields.items())]
 
 
+def train(*arguments: str) -> None:
+    """Calls experiments.run in this process, on one device; anything but success fails the test."""
+    with one_device():
+        assert run.main(arguments) == 0
+
+
+@contextlib.contextmanager
+def one_device() -> Iterator[None]:
+    """Meshes have one of the test process's eight devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        alone = partial(sharding.make_mesh, devices=jax.devices()[:1])
+        patch.setattr(sharding, "make_mesh", alone)
+        yield
+
+
 def start(
     *arguments: str, module: str = "experiments.run", devices: int = 1, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
@@ -89,7 +110,9 @@ def without_time(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary(out: Path) -> dict[str, Any]:
     """summary.json without the seconds."""
-    return {k: v for k, v in json.loads((out / "summary.json").read_text()).items() if k != "seconds"}
+    return {
+        k: v for k, v in json.loads((out / "summary.json").read_text()).items() if k != "seconds"
+    }
 
 
 def rollouts(out: Path) -> dict[str, bytes]:

@@ -24,8 +24,15 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refused(out: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(
+    out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Refused:
     """Runs with arguments and `out`; the message, once all that holds for any refusal is checked."""
+
+    def write(*_: object) -> None:
+        pytest.fail("the input was accepted")
+
+    monkeypatch.setattr(folder, "write", write)
 
     def call(*arguments: str, before: Callable[..., int] = run.main) -> str:
         kept = runs.contents(out) if out.is_dir() else None

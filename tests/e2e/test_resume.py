@@ -89,10 +89,10 @@ def test_a_run_killed_again_and_again_equals_one_that_was_not(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def finished(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run."""
     out = tmp_path_factory.mktemp("e2e") / "finished"
-    train(*runs.flags(out))
+    runs.train(*runs.flags(out))
     rewards = [line["reward"] for line in runs.metrics(out)]
     assert len(set(rewards)) > 1, "the small run has nothing to learn from: rewards are all equal"
     return out
@@ -109,26 +109,26 @@ def interrupted(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_a_finished_run_is_summed_up_and_left_alone(
-    train: Any, finished: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     before = runs.contents(finished)
-    train(*runs.flags(finished), "--resume", "--json")
+    runs.train(*runs.flags(finished), "--resume", "--json")
     shown = capsys.readouterr()
     assert json.loads(shown.out.splitlines()[-1]) == json.loads(before["summary.json"])
     assert "pass@1 at the end" in shown.err
     assert runs.contents(finished) == before
 
 
-def test_resuming_twice_is_resuming_once(train: Any, finished: Path, interrupted: Path):
-    train(*runs.flags(interrupted), "--resume")
+def test_resuming_twice_is_resuming_once(finished: Path, interrupted: Path):
+    runs.train(*runs.flags(interrupted), "--resume")
     assert_same_run(interrupted, finished)
     once = runs.contents(interrupted)
-    train(*runs.flags(interrupted), "--resume")
+    runs.train(*runs.flags(interrupted), "--resume")
     assert runs.contents(interrupted) == once
 
 
 def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
-    train: Any, finished: Path, interrupted: Path
+    finished: Path, interrupted: Path
 ):
     """A grader that timed out must not find an answer the second time."""
     path = interrupted / "verdicts.jsonl"
@@ -137,7 +137,7 @@ def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
         if (entry["iteration"], entry["phase"]) == (2, "trajectories"):
             entry["verdicts"] = {key: [0.25, "planted"] for key in entry["verdicts"]}
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    train(*runs.flags(interrupted), "--resume")
+    runs.train(*runs.flags(interrupted), "--resume")
     own, planted = read_rollouts(finished, 3), read_rollouts(interrupted, 3)
     assert [r["tokens"] for r in planted] == [r["tokens"] for r in own]
     assert {r["reward"] for r in planted if not r["truncated"]} == {0.25}
@@ -145,18 +145,18 @@ def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
     assert not any("planted" in line for line in path.read_text().splitlines()[len(entries) :])
 
 
-def test_evaluations_do_not_change_training(train: Any, finished: Path, tmp_path: Path):
-    train(*runs.flags(tmp_path / "run", evaluation__every=1))
+def test_evaluations_do_not_change_training(finished: Path, tmp_path: Path):
+    runs.train(*runs.flags(tmp_path / "run", evaluation__every=1))
     assert learned(tmp_path / "run") == learned(finished)
     counts = [sum(EVALUATED in name for name in line) for line in runs.metrics(tmp_path / "run")]
     assert min(counts) > 0
 
 
-def test_a_longer_run_may_continue_a_shorter_one(train: Any, tmp_path: Path):
+def test_a_longer_run_may_continue_a_shorter_one(tmp_path: Path):
     constant = {"update__decay": "constant", "update__warmup_ratio": 0}
     long, short = tmp_path / "long", tmp_path / "short"
-    train(*runs.flags(long, **constant))
-    train(*runs.flags(short, **constant, iterations=2))
+    runs.train(*runs.flags(long, **constant))
+    runs.train(*runs.flags(short, **constant, iterations=2))
     assert runs.summary(short)["iterations"] == 2
-    train(*runs.flags(short, **constant), "--resume")
+    runs.train(*runs.flags(short, **constant), "--resume")
     assert_same_run(short, long)

@@ -12,7 +12,7 @@ from scipy import stats
 from tests.models import tiny
 from vinejax import policy, sampler
 from vinejax.arrays import Finish
-from vinejax.sampler import Jobs, Layout, Settings, Trunks, decode, engine, schedule
+from vinejax.sampler import Jobs, Layout, Settings, Trunks, decode, engine, tables
 from vinejax.stop import StopTable
 
 KEY = jax.random.key(7)
@@ -342,7 +342,7 @@ def test_unused_cache_cells_have_no_influence(model, expected, monkeypatch):
     trunks, jobs = a_job_list()
     fresh = engine.init
     monkeypatch.setattr(engine, "init", lambda *a: poisoned(fresh(*a), 1e9))
-    bank = schedule.prefill(weights, config, trunks, np.arange(5), 8)
+    bank = sampler.prefill(weights, config, trunks, np.arange(5), 8)
     cells = np.arange(bank.keys[0].shape[-1])
     is_unused = jnp.asarray(cells >= np.append(trunks.length, [0, 0, 0])[:, None])
     keys = [jnp.where(is_unused[:, None, None, :], 1e9, k) for k in bank.keys]
@@ -405,11 +405,11 @@ def test_the_compiled_loop_has_no_copy_per_slot_and_no_scatter(model):
 def compiled_loop(weights, config, layout, cells):
     trunks = Trunks.of([[5, 6, 7]])
     jobs = Jobs.at_ends(trunks, 4, 8)
-    table = schedule._table(trunks, jobs, SETTINGS, KEY, 64)
-    queue = schedule._queue(jobs.trunk, 4)
+    table = tables.table(trunks, jobs, SETTINGS, KEY, 64)
+    queue = tables.queue(jobs.trunk, 4)
     bank = decode.empty_cache(config, 4, cells)
     state = engine.init(config, layout, cells)
-    stop = schedule._stop_arrays(SETTINGS, config)
+    stop = tables.stop_arrays(SETTINGS, config)
     lowered = engine.run_chunk.lower(
         weights, config, SETTINGS, layout, bank, queue, table, stop, state
     )

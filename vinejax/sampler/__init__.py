@@ -1,7 +1,8 @@
 """Sampling from arbitrary token prefixes: vines that grow from trunks whose KV is computed once."""
 
+from vinejax.sampler.bank import prefill
 from vinejax.sampler.records import Counters, Jobs, Layout, Samples, Settings, Trunks, bucket
-from vinejax.sampler.schedule import prefill, sample
+from vinejax.sampler.schedule import sample
 
 __all__ = [
     "Counters",

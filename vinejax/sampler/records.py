@@ -19,11 +19,13 @@ MIN_BUCKET = 16
 
 
 def bucket(length: int) -> int:
-    """The padded length for `length`: a multiple of 16, a few to every power of two.
+    """The padded length for `length`: a multiple of 16 up to 128, of 32 up to 256, then coarser.
 
-    At most an eighth of the next power of two is wasted.
+    There are two to a power of two above 256, because everything that depends on a length is
+    compiled once more for each.
     """
-    step = max(MIN_BUCKET, 1 << max(0, (max(length, 1) - 1).bit_length() - 3))
+    power = max(length - 1, 1).bit_length()
+    step = max(MIN_BUCKET, 1 << max(0, power - 3 if power <= 8 else power - 2))
     return -(-max(length, 1) // step) * step
 
 

@@ -6,11 +6,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, UInt32
 
 from vinejax import policy
 from vinejax.arrays import Finish
-from vinejax.sampler import engine, reroot
+from vinejax.sampler import engine, reroot, tables
+from vinejax.sampler.bank import prefill
 from vinejax.sampler.decode import Cache
 from vinejax.sampler.records import (
     Counters,
@@ -19,8 +19,6 @@ from vinejax.sampler.records import (
     Samples,
     Settings,
     Trunks,
-    bucket,
-    node_hash,
     power_of_two,
 )
 
@@ -60,7 +58,9 @@ def sample(
         int(jobs.max_new_tokens.max(initial=1)),
     )
     collected = _Collected(jobs)
-    driver = _Driver(weights, config, settings, layout, _stop_arrays(settings, config), collected)
+    driver = _Driver(
+        weights, config, settings, layout, tables.stop_arrays(settings, config), collected
+    )
     run = partial(_run_wave, driver, trunks, jobs, key)
     every = np.arange(len(trunks.tokens))
     if cache is not None:
@@ -73,34 +73,6 @@ def sample(
             collected.counters.tokens_prefilled += int(trunks.length[members].sum())
             run(members, bank)
     return collected.samples()
-
-
-def prefill(
-    weights: policy.DecodeWeights,
-    config: policy.LlamaConfig,
-    trunks: Trunks,
-    members: np.ndarray,
-    count: int,
-) -> Cache:
-    """The KV of the trunks `members`, as the first rows of a bank of `count`."""
-    chosen = [trunks.tokens[m] for m in members]
-    width = bucket(max(len(row) for row in chosen))
-    tokens = Trunks.of(chosen).padded(count, width)
-    length = np.zeros(count, np.int32)
-    length[: len(chosen)] = [len(row) for row in chosen]
-    return _prefill(weights, config, tokens, length)
-
-
-@partial(jax.jit, static_argnames=("config",))
-def _prefill(
-    weights: policy.DecodeWeights,
-    config: policy.LlamaConfig,
-    tokens: Int[Array, "N S"],
-    length: Int[Array, "N"],
-) -> Cache:
-    _, cache = policy.score(weights, config, tokens, length, keep_cache=True)
-    assert cache is not None, "keep_cache asks for it"
-    return Cache(*cache)
 
 
 def _check(trunks: Trunks, jobs: Jobs) -> None:
@@ -225,75 +197,6 @@ def _run_wave(
     for start in range(0, len(chosen), size):
         ids = chosen[start : start + size]
         part = jobs.take(ids)
-        table = _table(trunks, part, driver.settings, key, size)
-        queue = _queue(place[part.trunk], bank.keys[0].shape[0])
+        table = tables.table(trunks, part, driver.settings, key, size)
+        queue = tables.queue(place[part.trunk], bank.keys[0].shape[0])
         driver.run(bank, queue, table, ids)
-
-
-def _table(
-    trunks: Trunks, jobs: Jobs, settings: Settings, key: jax.Array, size: int
-) -> engine.Table:
-    """What the engine must know of `jobs`, filled up to `size` rows."""
-    prefixes = list(zip(jobs.trunk.tolist(), jobs.prefix_length.tolist(), strict=True))
-    words, states = {}, {}
-    for trunk, length in set(prefixes):
-        tokens = trunks.tokens[trunk]
-        words[trunk, length] = node_hash(tokens[:length])
-        if settings.stop is not None:
-            response = tokens[trunks.prompt_length[trunk] : length]
-            states[trunk, length] = settings.stop.advance(response.tolist())
-    columns = {
-        "prefix_length": jobs.prefix_length,
-        "first_token": [trunks.tokens[t][p - 1] for t, p in prefixes],
-        "stop_state": [states.get(p, 0) for p in prefixes],
-        "offset": np.zeros(len(jobs)),
-        "limit": jobs.max_new_tokens,
-    }
-    padded = {
-        name: jnp.asarray(_pad(np.asarray(column, np.int32), size))
-        for name, column in columns.items()
-    }
-    identity = np.array([words[p] for p in prefixes], np.uint32).reshape(-1, 2)
-    identity = np.column_stack(
-        [identity, jobs.copy.astype(np.uint32), jobs.sample.astype(np.uint32)]
-    )
-    return engine.Table(**padded, key=_job_keys(key, _pad(identity, size)))
-
-
-def _pad(column: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([column, np.ones((size - len(column), *column.shape[1:]), column.dtype)])
-
-
-@jax.jit
-def _job_keys(key: jax.Array, words: UInt32[Array, "J 4"]) -> UInt32[Array, "J 2"]:
-    """Key data of each job: the phase's key with the node, the copy and the sample folded in."""
-
-    def one(row: UInt32[Array, "4"]) -> UInt32[Array, "2"]:
-        k = key
-        for word in row:
-            k = jax.random.fold_in(k, word)
-        return jax.random.key_data(k)
-
-    return jax.vmap(one)(words)
-
-
-def _queue(place: np.ndarray, count: int) -> engine.Queue:
-    """The ranges of jobs sorted by their place in a bank of `count`.
-
-    Places without jobs are empty ranges, which the engine passes over.
-    """
-    start = np.searchsorted(place, np.arange(count), side="left").astype(np.int32)
-    end = np.searchsorted(place, np.arange(count), side="right").astype(np.int32)
-    last = place.max(initial=-1)
-    return engine.Queue(jnp.asarray(start), jnp.asarray(end), jnp.int32(last + 1))
-
-
-def _stop_arrays(settings: Settings, config: policy.LlamaConfig) -> engine.Stop:
-    """The automaton over the model's ids; without stop strings one that never leaves its start."""
-    if settings.stop is None:
-        table, matched = np.zeros((2, config.vocab_size), np.int32), 1
-    else:
-        table, matched = np.asarray(settings.stop.table, np.int32), settings.stop.matched
-        missing = max(0, config.vocab_size - table.shape[1])
-        table = np.pad(table, ((0, 0), (0, missing)))
-    return engine.Stop(jnp.asarray(table), jnp.int32(matched))

@@ -85,12 +85,13 @@ def _grow(
 ) -> tuple[_Wave, sampler.Counters]:
     """Samples K continuations of every state of the wave's trajectories, and has them graded."""
     config = setup.config
-    tokens = [batch.tokens[m] for m in members]
+    tokens = batch.tokens[members.start : members.stop]
     prompt_length = [len(batch.prompts[m]) for m in members]
     nodes = vine.nodes_of(
         tokens,
         prompt_length,
         [batch.states[m] for m in members],
+        [batch.problems[m].id for m in members],
         deduplicate=config.values.deduplicate,
         max_step=config.values.max_step,
     )

@@ -1,24 +1,17 @@
 """Scores of whole trajectories: log-probabilities, entropies, and the KV that vines grow from.
 
-One pass gives PPO its old log-probabilities and the value phase its trunks. It runs on a few rows
-at a time, since attention scores take rows x heads x length^2, and writes into a bank that holds
-the wave.
+One pass gives PPO its old log-probabilities and the value phase its trunks.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float, Int
 
 from vinejax import policy
 from vinejax.sampler import Trunks, bucket
-
-ATTENTION_BYTES = 1 << 30  # fp32 attention scores of one layer that may live at once
+from vinejax.sampler.bank import empty_bank, rows_at_once, score_rows
 
 
 class Scored(NamedTuple):
@@ -50,22 +43,22 @@ def score(
 ) -> tuple[Scored, policy.Cache | None]:
     """Scores sequences of at most `width` tokens; if wanted with KV, row m for sequence m."""
     count, width = len(sequences), bucket(width)
-    rows = _rows_at_once(model, width, count)
+    rows = rows_at_once(model, width, count)
     padded = -(-count // rows) * rows
     tokens = Trunks.of(sequences).padded(padded, width)
     length = np.zeros(padded, np.int32)
     length[:count] = [len(s) for s in sequences]
-    bank = _empty_bank(model, padded, width) if keep_cache else None
+    bank = empty_bank(model, padded, width) if keep_cache else None
     parts = []
     for start in range(0, padded, rows):
-        part, bank = _score_rows(
+        part, bank = score_rows(
             weights,
             model,
-            tokens[start : start + rows],
-            length[start : start + rows],
-            temperature,
+            jnp.asarray(tokens[start : start + rows]),
+            jnp.asarray(length[start : start + rows]),
+            jnp.float32(temperature),
             bank,
-            start,
+            jnp.int32(start),
         )
         parts.append(part)
     logp, entropy, finite = (
@@ -73,41 +66,3 @@ def score(
         for name in ("logp", "entropy", "finite")
     )
     return Scored(logp, entropy, finite, int(length.sum())), bank
-
-
-def _rows_at_once(model: policy.LlamaConfig, width: int, count: int) -> int:
-    most = max(1, ATTENTION_BYTES // (4 * model.heads * width * width))
-    return min(count, 1 << (most.bit_length() - 1))
-
-
-@partial(jax.jit, static_argnames=("model", "rows", "width"))
-def _empty_bank(model: policy.LlamaConfig, rows: int, width: int) -> policy.Cache:
-    dtype = jnp.dtype(model.compute_dtype)
-    keys = [
-        jnp.zeros((rows, model.kv_heads, model.head_dim, width), dtype) for _ in range(model.layers)
-    ]
-    values = [
-        jnp.zeros((rows, model.kv_heads, width, model.head_dim), dtype) for _ in range(model.layers)
-    ]
-    return keys, values
-
-
-@partial(jax.jit, static_argnames=("model",), donate_argnames=("bank",))
-def _score_rows(
-    weights: policy.DecodeWeights,
-    model: policy.LlamaConfig,
-    tokens: Int[Array, "rows T"],
-    length: Int[Array, "rows"],
-    temperature: Float[Array, ""],
-    bank: policy.Cache | None,
-    start: Int[Array, ""],
-) -> tuple[policy.Scores, policy.Cache | None]:
-    """Scores of some rows, and the bank with their KV from row `start` on."""
-    scores, cache = policy.score(
-        weights, model, tokens, length, temperature, keep_cache=bank is not None
-    )
-    if bank is not None:
-        bank = jax.tree.map(
-            lambda to, of: lax.dynamic_update_slice_in_dim(to, of, start, 0), bank, cache
-        )
-    return scores, bank

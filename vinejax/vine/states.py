@@ -39,7 +39,7 @@ def steps_of_tokens(boundaries: Sequence[int], char_starts: Sequence[int]) -> St
         return Steps(np.zeros(0, np.int32), np.zeros(0, np.int32), 0)
     step = np.searchsorted(inner, at, side="right")
     is_start = np.append(True, step[1:] != step[:-1])
-    moved = int((~np.isin(inner, at) & (inner < at[-1])).sum())
+    moved = int((~np.isin(inner, at)).sum())
     return _steps(is_start, moved)
 
 
@@ -61,7 +61,7 @@ class Nodes:
 
     trajectory: np.ndarray  # int32 [P], one that has this prefix
     prefix_length: np.ndarray  # int32 [P], prompt included
-    copy: np.ndarray  # int32 [P], numbers nodes of equal tokens
+    copy: np.ndarray  # int32 [P], numbers the nodes of a problem with equal tokens
     of_state: tuple[np.ndarray, ...]  # per trajectory: int32 [states], index of its node
 
 
@@ -69,6 +69,7 @@ def nodes_of(
     tokens: Sequence[np.ndarray],
     prompt_length: Sequence[int],
     steps: Sequence[Steps],
+    problems: Sequence[str],
     *,
     deduplicate: bool = True,
     max_step: int | None = None,
@@ -76,20 +77,24 @@ def nodes_of(
     """The states of every trajectory (prompt + response tokens), s_0 first, up to index `max_step`.
 
     With `deduplicate` states of equal tokens share a node, and so one estimate (as in the authors'
-    code); without, each has its own, told apart by `copy`, and estimates are independent.
+    code); without, each has its own, told apart by `copy`, and estimates are independent. States of
+    different `problems` (their ids) never share one: what a text is worth depends on the answer that
+    is wanted.
     """
     rows: list[tuple[int, int, int]] = []
-    seen: dict[bytes, list[int]] = {}
+    seen: dict[tuple[str, bytes], list[int]] = {}
     of_state = []
-    for m, (row, prompt, cut) in enumerate(zip(tokens, prompt_length, steps, strict=True)):
+    columns = zip(tokens, prompt_length, steps, problems, strict=True)
+    for m, (row, prompt, cut, problem) in enumerate(columns):
         own = []
         for start in cut.starts[: None if max_step is None else max_step + 1]:
             length = int(prompt + start)
-            equal = seen.setdefault(np.asarray(row[:length], np.int32).tobytes(), [])
+            prefix = np.asarray(row[:length], np.int32).tobytes()
+            equal = seen.setdefault((problem, prefix), [])
             if not (deduplicate and equal):
                 equal.append(len(rows))
                 rows.append((m, length, len(equal) - 1))
             own.append(equal[-1])
         of_state.append(np.array(own, np.int32))
-    columns = np.array(rows, np.int32).reshape(-1, 3).T
-    return Nodes(*columns, of_state=tuple(of_state))
+    fields = np.array(rows, np.int32).reshape(-1, 3).T
+    return Nodes(*fields, of_state=tuple(of_state))

@@ -1,0 +1,150 @@
+"""From a Hugging Face folder and GSM8K files to an exported folder, with a model that knows nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import export
+from tests.e2e import folders, runs
+from vinejax import policy
+from vinejax.checkpoint import Checkpoints
+from vinejax.report import read_rollouts
+from vinejax.tokenizer import load_tokenizer
+
+SMALL = {
+    "iterations": 2,
+    "prompts": 2,
+    "samples": 2,
+    "task.max_prompt_tokens": 96,
+    "sampling.max_new_tokens": 24,
+    "sampling.context": 128,
+    "sampling.top_p": 1.0,
+    "values.k": 2,
+    "values.context": 128,
+    "values.states": "every:8",  # noise has no steps
+    "update.minibatch": 2,
+    "update.microbatch": 2,
+    "update.weight_decay": 0.1,  # noise is never rewarded, and something should change the weights
+    "update.learning_rate": 1e-3,
+    "update.max_sequence": 128,
+    "evaluation.problems": 2,
+    "evaluation.samples": 1,
+    "evaluation.max_new_tokens": 24,
+    "evaluation.context": 128,
+    "grading.workers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, data, a run of two iterations, and its export."""
+    base = tmp_path_factory.mktemp("gsm8k")
+    folders.make_model(base / "model")
+    folders.make_data(base / "data")
+    runs.train(
+        "--config=gsm8k_smollm2",
+        f"--out={base / 'run'}",
+        f"--config.policy.path={base / 'model'}",
+        f"--config.task.path={base / 'data'}",
+        *(f"--config.{name}={value}" for name, value in SMALL.items()),
+    )
+    assert export.main([f"--run={base / 'run'}", f"--to={base / 'exported'}"]) == 0
+    return base
+
+
+def test_two_iterations_from_a_model_on_disk(trained: Path):
+    lines = runs.metrics(trained / "run")
+    assert [line["iteration"] for line in lines] == [1, 2]
+    for line in lines:
+        assert all(np.isfinite(v) for v in line.values() if isinstance(v, float)), line
+        assert line["sampler_scorer_gap_max"] < 1e-3
+        assert line["tokens_prefilled_values"] == 0
+        assert line["states"] > 4
+    summary = runs.summary(trained / "run")
+    assert summary["iterations"] == 2
+    assert summary["problems"] == 2
+    assert not (trained / "run" / "checkpoints" / "sft").exists()  # the model is taken as it is
+
+
+def test_prompts_are_the_authors_template_and_ids_are_the_tokenizers(trained: Path):
+    tokenizer = load_tokenizer(trained / "model")
+    for record in read_rollouts(trained / "run", 1):
+        prompt = tokenizer.decode(record["tokens"][: record["prompt_length"]])
+        assert prompt.startswith("[MATH_TASK] Problem:\n")
+        assert prompt.endswith("\n\nSolution:")
+        assert record["prompt"] in prompt
+        assert record["tokens"][0] == tokenizer.bos_id
+        assert max(record["tokens"]) < tokenizer.vocab_size  # not the rows beyond the tokenizer
+        assert record["reward"] == 0
+
+
+def test_the_export_is_the_newest_checkpoint_bit_for_bit(trained: Path):
+    config, params = policy.load_hf(trained / "exported")
+    assert config.num_tokens == load_tokenizer(trained / "model").vocab_size
+    target = {"params": jax.tree.map(lambda x: np.empty(x.shape, np.float32), params)}
+    with Checkpoints(trained / "run" / "checkpoints" / "policy", read_only=True) as checkpoints:
+        assert checkpoints.latest() == 2
+        saved, _ = checkpoints.restore(2, target, partial=True)
+    before = policy.load_hf(trained / "model")[1]
+    for name, leaf in saved["params"]["layers"].items():
+        np.testing.assert_array_equal(params["layers"][name], leaf)
+    np.testing.assert_array_equal(params["embed"], saved["params"]["embed"])
+    assert jax.tree.structure(params) == jax.tree.structure(saved["params"])
+    assert not np.array_equal(params["embed"], before["embed"])
+
+
+def test_the_export_has_the_models_shape_and_tokenizer(trained: Path):
+    read = {
+        name: json.loads((trained / name / "config.json").read_text())
+        for name in ("model", "exported")
+    }
+    changed = {key for key in read["model"] if read["model"][key] != read["exported"].get(key)}
+    assert changed <= {"torch_dtype"}
+    text = "Ada has 3 red pens.\n#### 3"
+    tokenizers = [load_tokenizer(trained / name) for name in ("model", "exported")]
+    assert tokenizers[0].encode(text, bos=True) == tokenizers[1].encode(text, bos=True)
+
+
+def test_transformers_loads_the_export_with_the_same_logits(trained: Path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers")
+    config, params = policy.load_hf(trained / "exported")
+    ids = np.arange(3, 3 + 24).reshape(2, 12)
+    ours = np.asarray(policy.forward(params, config, ids))
+    model = transformers.AutoModelForCausalLM.from_pretrained(trained / "exported").float()
+    with torch.no_grad():
+        theirs = model(torch.tensor(ids)).logits.numpy()
+    known = slice(0, config.num_tokens)
+    scale = np.abs(theirs[..., known]).max()
+    assert np.abs(ours[..., known] - theirs[..., known]).max() < 1e-4 * scale
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained / "exported")
+    text = "Ada has 3 red pens.\n#### 3"
+    assert tokenizer.encode(text, add_special_tokens=False) == load_tokenizer(
+        trained / "model"
+    ).encode(text)
+
+
+def test_an_export_can_be_trained_on(trained: Path):
+    """As the policy after SFT of another run, and as its model with SFT."""
+    for number, flags in enumerate(
+        (
+            [f"--config.sft.path={trained / 'exported'}"],
+            ["--config.sft.epochs=0.5", "--config.sft.batch=4", "--config.algorithm=sft"],
+        )
+    ):
+        out = trained / f"again{number}"
+        runs.train(
+            "--config=gsm8k_smollm2",
+            f"--out={out}",
+            f"--config.policy.path={trained / 'exported'}",
+            f"--config.task.path={trained / 'data'}",
+            *(f"--config.{name}={value}" for name, value in SMALL.items()),
+            "--config.iterations=1",
+            *flags,
+        )
+        assert runs.summary(out)["iterations"] == (0 if "--config.algorithm=sft" in flags else 1)
+        assert export.main([f"--run={out}", f"--to={trained / 'exported_again'}"]) == 0

@@ -1,7 +1,7 @@
 """Does it matter which step gets which advantage? VinePPO against itself with permuted credit.
 
-For each seed: one SFT policy, then two runs from it that differ in `advantages.permute` alone. Seed n
-seeds the model, the sampling and, with 1000 added, the task's facts and problems.
+For each seed: one SFT policy, then two runs from it that differ in `advantages.permute` alone. The
+seed n is that of the model and the sampling; 1000 + n is that of the facts and problems.
 
     python -m benchmarks.credit_matters --out=DIR [--seeds 11 12 13] [--iterations=50] [--json]
 """

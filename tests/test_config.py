@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,18 +180,26 @@ def test_integers_are_read_as_floats_where_those_are_asked_for():
 
 
 def test_resume_may_change_how_long_and_where_but_not_what(tiny: Config):
-    longer = change(tiny, iterations=80, checkpoint__every=1, grading__workers=1, mesh__fsdp=2)
-    longer = change(longer, engine__slots=4, update__microbatch=16, evaluation__every=5)
-    assert configuration.differences(tiny, longer) == ()
+    same = change(tiny, checkpoint__every=1, grading__workers=1, mesh__fsdp=2)
+    same = change(same, engine__slots=4, update__microbatch=16, evaluation__every=5)
+    assert configuration.differences(tiny, same) == ()
+    constant = change(tiny, update__warmup_ratio=0.0)
+    assert configuration.differences(constant, change(constant, iterations=80)) == ()
     other = change(tiny, seed=1, update__kl=0.0)
     assert configuration.differences(tiny, other) == ("seed: 0 -> 1", "update.kl: 0.0001 -> 0.0")
 
 
-def test_resume_refuses_other_iterations_under_a_linear_decay(tiny: Config):
-    linear = change(tiny, update__decay="linear")
-    assert configuration.differences(linear, change(linear, iterations=80)) == (
-        "iterations: 40 -> 80",
-    )
+@pytest.mark.parametrize(
+    "schedule",
+    [{"update__decay": "linear", "update__warmup_ratio": 0.0}, {}],
+    ids=["decay", "warm-up"],
+)
+def test_resume_refuses_other_iterations_where_the_rate_depends_on_them(
+    tiny: Config, schedule: dict[str, Any]
+):
+    old = change(tiny, **schedule)
+    (difference,) = configuration.differences(old, change(old, iterations=80))
+    assert difference == f"iterations: {old.iterations} -> 80"
 
 
 def test_resume_refuses_another_model(tiny: Config):

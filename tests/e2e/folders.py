@@ -13,8 +13,8 @@ from vinejax import policy
 def make_model(folder: Path, rows: int | None = None) -> Path:
     """A random decoder of two layers with a small byte-level tokenizer.
 
-    Its embedding has a few rows more than the tokenizer has ids; with `rows` it has so many, and the
-    folder gets no tokenizer.
+    Its embedding has a few rows more than the tokenizer has ids. With `rows` it has that many, and
+    the folder gets no tokenizer.
     """
     tokenizer = byte_level()
     config = policy.LlamaConfig(

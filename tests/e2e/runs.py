@@ -1,4 +1,4 @@
-"""Runs of a few seconds: their flags, how they are started and killed, and what they leave on disk."""
+"""Runs of a few seconds: their flags, how they are started, and what they leave on disk."""
 
 import contextlib
 import json

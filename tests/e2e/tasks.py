@@ -1,4 +1,4 @@
-"""A task that rewards what even an untrained policy does, so that small runs have something to learn from."""
+"""A task that rewards what an untrained policy does, so that small runs learn something."""
 
 from vinejax.tasks import Problem
 from vinejax.tasks.ledger import Ledger

@@ -1,8 +1,7 @@
-"""From a Hugging Face folder and GSM8K files to an exported folder, with a model that knows nothing."""
+"""From a model folder and GSM8K files to an exported folder, with a model that knows nothing."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np

@@ -260,7 +260,7 @@ def test_empty_and_stopped_responses_are_kept_and_counted():
 def test_metrics_of_an_iteration_with_empty_responses_are_finite():
     setup, runs = iterations()
     batch, given = next((b, c) for b, c in runs if any(not len(r.tokens) for r in b.responses))
-    numbers = measures.of_iteration(setup, batch, given, {"tokens": 1.0}, 0)
+    numbers = measures.of_iteration(batch, given, {"tokens": 1.0}, 0)
     assert all(np.isfinite(v) for v in numbers.values())
     assert numbers["tokens_prefilled_values"] == 0
     assert numbers["rollouts"] == setup.config.values.k * numbers["states"]

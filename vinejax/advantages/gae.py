@@ -1,5 +1,6 @@
 """Generalised advantage estimation (Schulman et al., 2016), over masked tokens."""
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -20,6 +21,7 @@ def gae(
     R - V(s_t).
     """
     where = jnp.asarray(where)
+    chex.assert_equal_shape([jnp.asarray(rewards), jnp.asarray(values), where])
     rewards = jnp.where(where, jnp.asarray(rewards, jnp.float32), 0.0)
     values = jnp.where(where, jnp.asarray(values, jnp.float32), 0.0)
 

@@ -110,12 +110,12 @@ RESUME_MAY_CHANGE = (
 def differences(old: Config, new: Config) -> tuple[str, ...]:
     """Fields that forbid resuming a run of `old` as `new`, each as "name: old -> new".
 
-    `iterations` may change only while `update.decay` is constant: a linear decay ends at the last
-    iteration, so another length would have had other learning rates from the start.
+    `iterations` may change only while the learning rate is constant: warm-up and decay are shares
+    of the whole run, so another length would have had other learning rates from the start.
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     allowed = set(RESUME_MAY_CHANGE)
-    if old.update.decay != "constant":
+    if old.update.decay != "constant" or old.update.warmup_ratio > 0:
         allowed.remove("iterations")
     return tuple(
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"

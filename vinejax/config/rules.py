@@ -21,6 +21,7 @@ _AT_LEAST_1 = (lambda x: x >= 1, "1 or more")
 _SHARE = (lambda x: 0 <= x <= 1, "between 0 and 1")
 _NUCLEUS = (lambda x: 0 < x <= 1, "more than 0 and at most 1 (1 = off)")
 _MOMENT = (lambda x: 0 <= x < 1, "0 or more and less than 1")
+_SEED = (lambda x: 0 <= x < 2**32, "from 0 to 4294967295")
 _AXIS = (lambda x: x >= 1 or x == -1, "1 or more, or -1 for all devices that are left")
 
 _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
@@ -34,7 +35,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     ),
     (
         _AT_LEAST_0,
-        """seed iterations sampling.temperature sampling.top_k values.max_step update.weight_decay
+        """iterations sampling.temperature sampling.top_k values.max_step update.weight_decay
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
         engine.rows engine.slots engine.ring engine.wave engine.chunk""",
@@ -48,6 +49,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     (_NUCLEUS, "sampling.top_p evaluation.top_p"),
     (_MOMENT, "update.b1 update.b2 sft.b1 sft.b2"),
     (_AXIS, "mesh.data"),
+    (_SEED, "seed"),
 )
 _ARCHITECTURE = "hidden layers heads kv_heads head_dim ffn"
 

@@ -1,6 +1,7 @@
 """The policy: a Llama-type decoder as pure functions, its scoring, and its Hugging Face files."""
 
 from vinejax.policy.config import LlamaConfig, RopeScaling
+from vinejax.policy.folder import is_hub_id
 from vinejax.policy.llama import (
     DecodeWeights,
     Params,
@@ -34,6 +35,7 @@ __all__ = [
     "head",
     "hidden",
     "init",
+    "is_hub_id",
     "load_hf",
     "logical_axes",
     "logits",

@@ -33,7 +33,7 @@ def locate(path: str | Path, revision: str | None = None, weights: tuple[str, ..
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    if folder.exists() or not _HUB_ID.fullmatch(str(path)):
+    if folder.exists() or not is_hub_id(str(path)):
         raise UserError(
             f"policy.path={str(path)!r}: there is no such folder; "
             "give a Hugging Face model folder or a hub id like owner/name"
@@ -52,6 +52,11 @@ def locate(path: str | Path, revision: str | None = None, weights: tuple[str, ..
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); check the name and the "
             "network, or download it first and give the folder"
         ) from error
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether `name` has the form owner/name."""
+    return _HUB_ID.fullmatch(name) is not None
 
 
 def read_json(file: Path) -> dict[str, Any]:

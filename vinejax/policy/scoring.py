@@ -5,11 +5,12 @@ sampler. The shift by one happens here, in `_next`, and nowhere else: logp[b, t]
 log-probability of tokens[b, t] given everything before it.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from vinejax.policy import attention, llama, rope
@@ -29,8 +30,7 @@ class LogProbs(NamedTuple):
     entropy: Float[Array, "B T"]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class Scores:
     """What one pass over sequences says about their tokens; 0 at t = 0 and from `length` on."""
 
@@ -136,6 +136,8 @@ def score(
     finite hold 0; `finite` is False for the rows of the latter. Jit with `config`, `keep_cache`
     and `chunk` static.
     """
+    chex.assert_rank([tokens, length], [2, 1])
+    chex.assert_equal_shape_prefix([tokens, length], 1)
     where = jnp.arange(tokens.shape[1])[None, :] < length[:, None]
     cos, sin = rope.angles(config, rope.positions_of(where))
     keys: list[jax.Array] = []

@@ -1,6 +1,7 @@
 """The run folder: what may be put there, what it holds, and whether a run may go on in it."""
 
 import json
+import os
 from pathlib import Path
 
 from vinejax import report
@@ -13,9 +14,9 @@ def check(out: Path, config: Config, resume: bool) -> bool:
     Raises UserError for a folder with something else in it, with a run that `resume` was not given
     for, or with a run of another configuration (the fields that differ are named).
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out is {out}, which is a file: give a folder")
-    if not out.exists() or not any(out.iterdir()):
+    _check_place(out)
+    # A process that was killed in `write` leaves the file that it had not yet renamed.
+    if not out.exists() or all(file.name == ".config.json.tmp" for file in out.iterdir()):
         return False
     path = out / "config.json"
     if not path.exists():
@@ -25,11 +26,7 @@ def check(out: Path, config: Config, resume: bool) -> bool:
             f"--out is {out}, which holds a run: add --resume to go on with it, "
             "or give another folder"
         )
-    try:
-        before = from_dict(json.loads(path.read_text()))
-    except (ValueError, UserError) as error:
-        raise UserError(f"{path} cannot be read ({error}): give another --out") from error
-    changed = differences(before, config)
+    changed = differences(_read(path), config)
     if changed:
         listed = "\n  ".join(changed)
         raise UserError(
@@ -37,6 +34,15 @@ def check(out: Path, config: Config, resume: bool) -> bool:
             "give another --out, or the run's own values"
         )
     return True
+
+
+def _check_place(out: Path) -> None:
+    """Raises UserError where no folder `out` can be made or written to."""
+    place = next(path for path in (out, *out.absolute().parents) if os.path.exists(path))
+    if not place.is_dir():
+        raise UserError(f"--out is {out}, but {place} is a file: give another folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(f"--out is {out}, but {place} cannot be written to: give another folder")
 
 
 def write(out: Path, config: Config) -> None:
@@ -51,7 +57,14 @@ def read_config(out: Path) -> Config:
     path = out / "config.json"
     if not path.exists():
         raise UserError(f"--run is {out}, which holds no run (no config.json): give a run folder")
-    return from_dict(json.loads(path.read_text()))
+    return _read(path)
+
+
+def _read(path: Path) -> Config:
+    try:
+        return from_dict(json.loads(path.read_text()))
+    except (ValueError, UserError) as error:
+        raise UserError(f"{path} cannot be read ({error}): give another folder") from error
 
 
 def finished(out: Path, config: Config) -> dict | None:
@@ -66,3 +79,8 @@ def finished(out: Path, config: Config) -> dict | None:
 def iterations(config: Config) -> int:
     """Iterations of reinforcement learning that the algorithm does."""
     return 0 if config.algorithm == "sft" else config.iterations
+
+
+def fine_tunes(config: Config) -> bool:
+    """Whether the run begins with supervised fine-tuning."""
+    return config.sft.path is None and config.sft.epochs > 0

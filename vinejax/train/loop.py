@@ -108,8 +108,9 @@ class Reinforcement:
             every = self.setup.config.evaluation.every
             if done == total or (every and done % every == 0):
                 metrics |= self._validate(done, clock)
-        metrics["compiles"] = self._compiles.count - compiled
         metrics |= {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
+        # Under time/, since it depends on what the process has done before.
+        metrics["time/compiles"] = self._compiles.count - compiled
         metrics["time/tokens_per_second"] = metrics["tokens_sampled"] / clock.seconds["iteration"]
         self._metrics.write({"iteration": done, **metrics})
         self._progress.iteration(done, metrics)
@@ -137,7 +138,7 @@ class Reinforcement:
             )
         with clock("update"):
             learned = learner.learn(iteration, batch, given, reference)
-        metrics = measures.of_iteration(setup, batch, given, learned, reference.tokens)
+        metrics = measures.of_iteration(batch, given, learned, reference.tokens)
         self._rollouts.write(iteration + 1, measures.rollout_records(batch, given, TEXTS_KEPT))
         self.totals.sampled += metrics["tokens_sampled"]
         self.totals.trained += metrics["tokens_trained"]
@@ -163,6 +164,7 @@ class Reinforcement:
         return named("validation", result)
 
     def _save(self) -> None:
+        self._bests.wait()  # what `meta` names as the best must be there when it is read
         meta = {"best": vars(self.best), "totals": vars(self.totals)}
         self._checkpoints.save(self.iteration, self.learner.state, meta)
 

@@ -7,7 +7,6 @@ import numpy as np
 from vinejax.arrays import Finish
 from vinejax.sampler import Counters
 from vinejax.train.credit import Credit
-from vinejax.train.setup import Setup
 from vinejax.train.trajectories import Trajectories
 
 # Mean and largest difference in nats between sampler and scorer above which something is wrong with
@@ -16,7 +15,6 @@ GAP_MEAN, GAP_MAX = 0.02, 0.5
 
 
 def of_iteration(
-    setup: Setup,
     batch: Trajectories,
     credit: Credit,
     learned: dict[str, float],
@@ -45,7 +43,7 @@ def of_iteration(
         "no_answer_share": 1 - float(batch.answered.mean()),
         "error_share": float(np.mean([r.finish == Finish.ERROR for r in batch.responses])),
         "steps": float(np.mean([s.count for s in batch.steps])),
-        "step_failures": setup.task.step_failures,
+        "step_failures": batch.step_failures,
         "boundaries_moved": int(sum(s.moved for s in batch.steps)),
         "states": len(credit.nodes.mean),
         "rollouts": int(rollouts),

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vinejax import policy, report
+from vinejax import policy, report, tasks
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, UserError
 from vinejax.grading import GraderPool
@@ -20,7 +20,7 @@ from vinejax.train import folder, supervised
 from vinejax.train.evaluation import Evaluated, evaluate
 from vinejax.train.learning import decode_weights
 from vinejax.train.loop import Reinforcement, named, newest_iteration
-from vinejax.train.setup import Setup, prepare
+from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 
 
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
         return done
     begin = time.perf_counter()
     setup, params = prepare(config)
+    examples = supervised.demonstrations(setup) if folder.fine_tunes(config) else []
     folder.write(out, config)
     with contextlib.ExitStack() as stack:
         start = newest_iteration(out)
@@ -52,9 +53,10 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
                 f"{setup.left_out} training problems are left out: "
                 "prompt over task.max_prompt_tokens"
             )
-        if fine_tunes(config):
+        if examples:
             progress.phase("supervised")
-            params = supervised.fine_tune(setup, params, out / "checkpoints" / "sft", progress)
+            place = out / "checkpoints" / "sft"
+            params = supervised.fine_tune(setup, params, examples, place, progress)
         reference = decode_weights(setup, params)
         training = stack.enter_context(
             Reinforcement(setup, out, params, reference, graders, journal, progress)
@@ -68,11 +70,6 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     return summary
 
 
-def fine_tunes(config: Config) -> bool:
-    """Whether the run begins with supervised fine-tuning."""
-    return config.sft.path is None and config.sft.epochs > 0
-
-
 def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer]:
     """Model configuration, parameters and tokenizer of a run.
 
@@ -80,7 +77,8 @@ def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer
     no run, or none that has a checkpoint yet.
     """
     config = folder.read_config(out)
-    setup, params = prepare(config)
+    tokenizer = find_tokenizer(config, tasks.get(config.task.name, **config.task.arguments()))
+    model, params = start_policy(config, tokenizer)
     master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), params)
     for name in ("policy", "sft"):
         path = out / "checkpoints" / name
@@ -90,12 +88,12 @@ def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer
             step = checkpoints.latest()
             if step is not None:
                 tree, _ = checkpoints.restore(step, {"params": master}, partial=True)
-                return setup.model, tree["params"], setup.tokenizer
-    if fine_tunes(config):
+                return model, tree["params"], tokenizer
+    if folder.fine_tunes(config):
         raise UserError(
             f"--run is {out}, which has no checkpoint yet: let it run until the first one"
         )
-    return setup.model, params, setup.tokenizer
+    return model, params, tokenizer
 
 
 def _summarise(

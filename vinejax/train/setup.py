@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from vinejax.config import Config, UserError
 from vinejax.stop import StopTable
 from vinejax.tasks import Problem, Task
 from vinejax.tokenizer import Tokenizer, load_tokenizer
+from vinejax.train import folder
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,13 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
     config.validate(tasks.names())
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     task = tasks.get(config.task.name, **config.task.arguments())
-    source = config.sft.path or config.policy.path
-    tokenizer = _tokenizer(config, task, source)
+    tokenizer = find_tokenizer(config, task)
     splits = {name: _prompts(task, tokenizer, name) for name in ("train", "validation", "test")}
     most = config.task.max_prompt_tokens
     train = [p for p in splits["train"] if len(p.tokens) <= most]
     _check_prompts(config, train, splits)
-    model, params = _model(config, tokenizer, source)
-    _check_vocabulary(tokenizer, model, source)
-    model = replace(model, num_tokens=tokenizer.vocab_size, remat=config.policy.remat)
+    model, params = start_policy(config, tokenizer)
+    _check_mesh(config, mesh, model, params)
     evaluation = config.evaluation
     test_problems = evaluation.test_problems or evaluation.problems
     setup = Setup(
@@ -118,18 +118,78 @@ def compute_dtype(config: Config) -> str:
     return "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
 
-def _tokenizer(config: Config, task: Task, source: str | None) -> Tokenizer:
-    """That of `policy.tokenizer`, else of the model `source`, else the task's own."""
+def find_tokenizer(config: Config, task: Task) -> Tokenizer:
+    """That of `policy.tokenizer`, else of the model on disk, else the task's own."""
     if config.policy.tokenizer is not None:
+        _check_folder("policy.tokenizer", config.policy.tokenizer)
         return load_tokenizer(config.policy.tokenizer)
+    source, revision = _source(config)
     if source is not None:
-        return load_tokenizer(source, config.policy.revision)
+        return load_tokenizer(source, revision)
     own = task.tokenizer()
     if own is None:
         raise UserError(
             f"task {task.name} brings no tokenizer: set policy.tokenizer or policy.path"
         )
     return own
+
+
+def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConfig, policy.Params]:
+    """The model and its parameters before any training: read from disk, or random."""
+    source, revision = _source(config)
+    dtype = compute_dtype(config)
+    if source is not None:
+        model, params = policy.load_hf(source, compute_dtype=dtype, revision=revision)
+        if tokenizer.vocab_size > model.vocab_size:
+            raise UserError(
+                f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has "
+                f"{model.vocab_size} rows: policy.tokenizer belongs to another model, "
+                "give the model's own"
+            )
+    else:
+        model = _random_model(config, tokenizer, dtype)
+        params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
+    return replace(model, num_tokens=tokenizer.vocab_size, remat=config.policy.remat), params
+
+
+def _source(config: Config) -> tuple[str | None, str | None]:
+    """Path or hub id of the model to start from, and its revision; None = random."""
+    if config.sft.path is not None:
+        _check_folder("sft.path", config.sft.path)
+        return config.sft.path, None
+    if config.policy.path is not None:
+        _check_folder("policy.path", config.policy.path)
+    return config.policy.path, config.policy.revision
+
+
+def _check_folder(field: str, path: str) -> None:
+    if not Path(path).expanduser().exists() and not policy.is_hub_id(path):
+        raise UserError(
+            f"{field} is {path!r}: there is no such folder; "
+            "give a Hugging Face model folder or a hub id like owner/name"
+        )
+
+
+def _random_model(config: Config, tokenizer: Tokenizer, dtype: str) -> policy.LlamaConfig:
+    shape = config.policy.architecture
+    assert shape is not None, "validate() sees to it"
+    return policy.LlamaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden=shape.hidden,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        ffn=shape.ffn,
+        tied=shape.tied,
+        rope_theta=shape.rope_theta,
+        norm_eps=shape.norm_eps,
+        max_positions=config.update.max_sequence,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        compute_dtype=dtype,
+    )
 
 
 def _prompts(task: Task, tokenizer: Tokenizer, split: str) -> list[Prompted]:
@@ -156,7 +216,12 @@ def _check_prompts(
             f"{config.task.max_prompt_tokens} tokens: lower the first or raise the second"
         )
     for name in ("validation", "test"):
-        longest = max((len(p.tokens) for p in splits[name]), default=0)
+        if not splits[name]:
+            raise UserError(
+                f"task {config.task.name} has no {name} problem: give it more data (task.path), "
+                f"or raise task.options.{name}_size if it has that"
+            )
+        longest = max(len(p.tokens) for p in splits[name])
         if longest >= config.evaluation.context:
             raise UserError(
                 f"evaluation.context is {config.evaluation.context}, "
@@ -164,38 +229,13 @@ def _check_prompts(
             )
 
 
-def _model(
-    config: Config, tokenizer: Tokenizer, source: str | None
-) -> tuple[policy.LlamaConfig, policy.Params]:
-    dtype = compute_dtype(config)
-    if source is not None:
-        return policy.load_hf(source, compute_dtype=dtype, revision=config.policy.revision)
-    shape = config.policy.architecture
-    assert shape is not None, "validate() sees to it"
-    model = policy.LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden=shape.hidden,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        ffn=shape.ffn,
-        tied=shape.tied,
-        rope_theta=shape.rope_theta,
-        norm_eps=shape.norm_eps,
-        max_positions=config.update.max_sequence,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        pad_id=tokenizer.pad_id,
-        compute_dtype=dtype,
-    )
-    return model, policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
-
-
-def _check_vocabulary(tokenizer: Tokenizer, model: policy.LlamaConfig, source: str | None) -> None:
-    if tokenizer.vocab_size > model.vocab_size:
-        raise UserError(
-            f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has "
-            f"{model.vocab_size} rows: policy.tokenizer (or the tokenizer files in the model "
-            "folder) belongs to another model"
-        )
+def _check_mesh(
+    config: Config, mesh: Mesh, model: policy.LlamaConfig, params: policy.Params
+) -> None:
+    """What the updates split over devices must divide."""
+    if folder.iterations(config):
+        sharding.check_batch(config.update.microbatch, mesh, "update.microbatch")
+    if folder.fine_tunes(config):
+        sharding.check_batch(config.sft.microbatch, mesh, "sft.microbatch")
+    placed = sharding.shardings(mesh, policy.logical_axes(model))
+    sharding.check_divides(params, placed, "params")

@@ -48,11 +48,14 @@ def demonstrations(setup: Setup) -> list[Demonstration]:
 
 
 def fine_tune(
-    setup: Setup, params: policy.Params, folder: Path, progress: Progress
+    setup: Setup,
+    params: policy.Params,
+    examples: Sequence[Demonstration],
+    folder: Path,
+    progress: Progress,
 ) -> policy.Params:
     """The parameters after SFT; goes on from the newest checkpoint in `folder`."""
     config = setup.config
-    examples = demonstrations(setup)
     total = max(1, round(config.sft.epochs * len(examples) / config.sft.batch))
     settings = hyper(config, setup.model, total)
     mesh = None if setup.mesh.size == 1 else setup.mesh

@@ -39,6 +39,7 @@ class Trajectories:
     # bool [M], ended by its budget, by an error, or without an answer where the task wants one
     truncated: np.ndarray
     answered: np.ndarray  # bool [M], an answer can be read from it
+    step_failures: int  # responses that are one step because the task's rule does not fit them
     policy_step: int  # updates that the policy had seen
     counters: sampler.Counters
 
@@ -122,6 +123,7 @@ def collect(
             "trajectories",
             strict=config.grading.grader == "strict",
         )
+        failures = setup.task.step_failures
         steps = [_steps(setup, r) for r in responses]
         answered = [setup.task.extract_answer(r.text) is not None for r in responses]
         cut = np.array([is_cut_off(setup, r.finish, r.text) for r in responses])
@@ -136,6 +138,7 @@ def collect(
         reward=np.where(cut, np.float32(0), grades),
         truncated=cut,
         answered=np.array(answered),
+        step_failures=setup.task.step_failures - failures,
         policy_step=policy_step,
         counters=samples.counters,
     )

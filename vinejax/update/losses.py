@@ -4,11 +4,11 @@ Arrays are [B, T] and index t names the token that was produced. Masks are appli
 whatever stands in a masked slot reaches neither value nor gradient.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from vinejax import masked
@@ -19,8 +19,7 @@ KlEstimator = Literal["k1", "k2", "k3"]
 LARGEST_EXPONENT = 30.0
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class PolicySums:
     """Sums over response tokens, fp32; `ratio_max` is the maximum."""
 
@@ -32,8 +31,7 @@ class PolicySums:
     approx_kl: Float[Array, ""]  # k3 of old against new, nats
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class KlSums:
     """Sums of KL(new || reference) estimates over response tokens, nats, fp32."""
 

@@ -7,8 +7,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
@@ -30,8 +32,7 @@ class SftHyper:
     chunk: int = 128
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class SftBatch:
     """Demonstrations. A row without response tokens has no weight."""
 
@@ -40,8 +41,7 @@ class SftBatch:
     is_response: Bool[Array, "B T"]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class SftMetrics:
     """Of one batch, fp32 scalars."""
 
@@ -61,6 +61,8 @@ def make_sft_step(hyper: SftHyper, mesh: Mesh | None = None) -> Sharded:
 def _step(
     hyper: SftHyper, mesh: Mesh | None, state: State, batch: SftBatch
 ) -> tuple[State, SftMetrics]:
+    chex.assert_rank(batch.tokens, 2)
+    chex.assert_equal_shape([batch.tokens, batch.is_response])
     where = response_mask(batch.is_response, batch.length)
 
     def objective(params: Any, rows: tuple[SftBatch, jax.Array]) -> tuple[jax.Array, Any]:

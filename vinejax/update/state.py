@@ -1,11 +1,11 @@
 """The trainer's state, and how it lies on the mesh."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
@@ -14,8 +14,7 @@ from vinejax.update import optimizer
 from vinejax.update.optimizer import Optimizer
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class State:
     """Everything an update changes. Steps donate it: after a step, use the new one only."""
 

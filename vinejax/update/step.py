@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
@@ -39,8 +41,7 @@ class Hyper:
     chunk: int = 128  # tokens of a row that have logits at one time
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class Batch:
     """A minibatch. Index t of every [B, T] array means tokens[b, t].
 
@@ -55,8 +56,7 @@ class Batch:
     ref_logp: Float[Array, "B T"]  # by the reference policy, at `temperature`
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@struct.dataclass
 class Metrics:
     """Of one minibatch, fp32 scalars. Means are over response tokens unless it says otherwise."""
 
@@ -117,6 +117,9 @@ def _make_step(hyper: Hyper) -> Sharded:
 
 
 def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[State, Metrics]:
+    chex.assert_rank(batch.tokens, 2)
+    per_token = [batch.is_response, batch.advantages, batch.old_logp, batch.ref_logp]
+    chex.assert_equal_shape([batch.tokens, *per_token])
     where = response_mask(batch.is_response, batch.length)
     advantages = masked.whiten(batch.advantages, where) if hyper.whiten else batch.advantages
     tokens = jnp.maximum(masked.count(where), 1.0)

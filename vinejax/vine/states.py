@@ -5,6 +5,7 @@ and is never sampled. A token belongs to the step in which it starts, so a bound
 moves to that token's end; a step in which no token starts has no state of its own.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,8 +79,8 @@ def nodes_of(
 
     With `deduplicate` states of equal tokens share a node, and so one estimate (as in the authors'
     code); without, each has its own, told apart by `copy`, and estimates are independent. States of
-    different `problems` (their ids) never share one: what a text is worth depends on the answer that
-    is wanted.
+    different `problems` (their ids) never share one: what a text is worth depends on the answer
+    that is wanted.
     """
     rows: list[tuple[int, int, int]] = []
     seen: dict[tuple[str, bytes], list[int]] = {}
@@ -89,8 +90,9 @@ def nodes_of(
         own = []
         for start in cut.starts[: None if max_step is None else max_step + 1]:
             length = int(prompt + start)
-            prefix = np.asarray(row[:length], np.int32).tobytes()
-            equal = seen.setdefault((problem, prefix), [])
+            # A digest: the prefixes of all tokens of long responses would take gigabytes.
+            prefix = hashlib.blake2b(np.asarray(row[:length], np.int32).tobytes(), digest_size=16)
+            equal = seen.setdefault((problem, prefix.digest()), [])
             if not (deduplicate and equal):
                 equal.append(len(rows))
                 rows.append((m, length, len(equal) - 1))

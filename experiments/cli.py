@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 75 preempted 
 
 import dataclasses
 import json
+import logging
 import os
 import sys
 import typing
@@ -37,6 +38,7 @@ _TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
 
 def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> int:
     """Run `command` on the arguments and return the exit code; other exceptions pass through."""
+    quiet_libraries()
     try:
         command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
@@ -79,6 +81,13 @@ def parse_flags(argv: Sequence[str], defaults: Flags, prog: str, about: str) -> 
 def print_json(result: Mapping[str, Any]) -> None:
     """One JSON line on standard output, the last that a command prints."""
     print(json.dumps(result), flush=True)
+
+
+def quiet_libraries() -> None:
+    """Libraries report through logging what no user of a command can act on; errors still show."""
+    for name in ("absl", "transformers", "orbax", "jax"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def use_compile_cache() -> None:

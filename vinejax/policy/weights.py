@@ -193,6 +193,7 @@ def _write_weights(target: Path, config: LlamaConfig, params: Params) -> None:
         arrays = {entry.name: _tensor(params, entry) for entry in shard}
         # transformers refuses files without this mark.
         save_file(arrays, target / file, metadata={"format": "pt"})
+        (target / file).chmod(0o644)  # the library makes it readable by its owner only
         where |= {entry.name: file for entry in shard}
     if len(shards) > 1:
         _write_json(target / folder.INDEX, {"metadata": {"total_size": total}, "weight_map": where})

@@ -42,7 +42,7 @@ def run(argv: list[str]) -> None:
 
 
 def check(folder: Path, tokenizer: Tokenizer) -> None:
-    """Read the folder back as its users will. Raises UserError where transformers differs from us."""
+    """Read the folder back as its users will; UserError where transformers differs from us."""
     from transformers import AutoConfig, AutoTokenizer  # slow to import
 
     model = AutoConfig.from_pretrained(folder)

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from experiments import cli
+from experiments.dry_run import check_inputs, plan
 from vinejax import tasks
-from vinejax.config import Config, every_n_tokens
+from vinejax.config import Config
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class RunFlags:
 
     out: Path | None = None  # Run folder; default runs/NAME-ALGORITHM-seedN.
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
-    dry_run: bool = False  # Check the configuration, print the plan, load nothing.
+    dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
     json: bool = False  # Print the summary as one JSON line, last on standard output.
 
 
@@ -26,44 +26,15 @@ def default_out(config: Config) -> Path:
     return Path("runs") / f"{config.name}-{config.algorithm}-seed{config.seed}"
 
 
-def plan(config: Config, out: Path) -> dict[str, Any]:
-    """What a run would do: counts and limits that follow from the configuration alone."""
-    trains = config.algorithm != "sft"
-    return {
-        "config": config.name,
-        "algorithm": config.algorithm,
-        "task": config.task.name,
-        "policy": config.sft.path or config.policy.path or "random initialisation",
-        "seed": config.seed,
-        "out": str(out),
-        "sft_epochs": 0 if config.sft.path else config.sft.epochs,
-        "iterations": config.iterations if trains else 0,
-        "prompts_per_iteration": config.prompts,
-        "episodes_per_iteration": config.episodes,
-        "updates_per_iteration": config.update.epochs * config.episodes // config.update.minibatch,
-        "updates": config.updates if trains else 0,
-        "rollouts_per_state": config.values.k,
-        "tokens_between_states": every_n_tokens(config.values.states) or "one reasoning step",
-        "prompt_tokens_at_most": config.task.max_prompt_tokens,
-        "new_tokens_at_most": config.sampling.max_new_tokens,
-        "context_trajectory_rollout_evaluation": [
-            config.sampling.context,
-            config.values.context,
-            config.evaluation.context,
-        ],
-        "training_sequence_at_most": config.update.max_sequence,
-    }
-
-
 def run(argv: list[str]) -> None:
     """Parse, check, and train; see `RunFlags` and `vinejax.config` for the arguments."""
     about = __doc__ or ""
     config, flags = cli.parse(argv, RunFlags(), "python -m experiments.run", about)
     config.validate(tasks.names())
-    tasks.get(config.task.name, **config.task.arguments())  # refuses options that it cannot take
+    task = tasks.get(config.task.name, **config.task.arguments())
     out = flags.out or default_out(config)
     if flags.dry_run:
-        summary = plan(config, out)
+        summary = plan(config, out) | check_inputs(config, task)
         if not flags.json:
             print("\n".join(f"{name:<40} {value}" for name, value in summary.items()))
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from experiments import cli, configs, run
+from tests.shared_data import REASON, shared_data
 from vinejax.config import Config, Gsm8kOptions, Preempted, UserError
 
 
@@ -127,7 +128,14 @@ def test_another_task_brings_its_own_options():
         ),
         (["--config=tiny", "--config.prompts=3"], ["update.minibatch", "prompts * samples = 12"]),
         (["--config=tiny", "--config.task.options.length=0"], ["length=0", "at least 1"]),
-        (["--config=math_rho1b"], ["MATH task is not available yet in this version"]),
+        (
+            ["--config=math_rho1b", "--config.task.path=nowhere", "--dry_run"],
+            ["task.path: there is no folder 'nowhere'", "math500.jsonl"],
+        ),
+        (
+            ["--config=math_rho1b", "--config.policy.tokenizer=./nowhere", "--dry_run"],
+            ["policy.tokenizer: there is no folder './nowhere'"],
+        ),
         (["--config=tiny", "--config.algorithm=grpo"], ["algorithm", "grpo", "not available yet"]),
     ],
 )
@@ -177,8 +185,54 @@ def test_dry_run_prints_the_plan_and_trains_nothing(
     plan = json.loads(capsys.readouterr().out)
     assert plan["episodes_per_iteration"] == 64
     assert plan["updates_per_iteration"] == 4
-    assert plan["updates"] == 160
+    assert plan["updates"] == 200
     assert "config" not in trained
+
+
+@pytest.mark.parametrize(
+    ("name", "iterations", "updates", "contexts", "sequence"),
+    [
+        ("math_rho1b", 1000, 16_000, [2047, 2047, 2047], 2048),
+        ("math_deepseekmath7b", 1000, 16_000, [4095, 2499, 4095], 2499),
+        ("gsm8k_rho1b", 650, 10_400, [2047, 2047, 2047], 2048),
+        ("gsm8k_deepseekmath7b", 650, 10_400, [4095, 2499, 2047], 2499),
+    ],
+)
+def test_dry_runs_of_the_paper_print_its_numbers(
+    name: str,
+    iterations: int,
+    updates: int,
+    contexts: list[int],
+    sequence: int,
+    capsys: pytest.CaptureFixture[str],
+):
+    assert run.main([f"--config={name}", "--dry_run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["iterations"], plan["updates"]) == (iterations, updates)
+    assert (plan["prompts_per_iteration"], plan["episodes_per_iteration"]) == (64, 512)
+    assert (plan["updates_per_iteration"], plan["rollouts_per_state"]) == (16, 9)
+    assert (plan["prompt_tokens_at_most"], plan["new_tokens_at_most"]) == (1512, 1024)
+    assert plan["context_trajectory_rollout_evaluation"] == contexts
+    assert plan["training_sequence_at_most"] == sequence
+    assert plan["problems"] == "not checked: task.path is not set"
+    assert "hub id" in plan["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("math", [11_500, 500, 500]), ("gsm8k", [7_100, 373, 1_319])]
+)
+def test_dry_run_checks_data_and_tokenizer_that_are_here(
+    name: str, sizes: list[int], capsys: pytest.CaptureFixture[str]
+):
+    data = shared_data()
+    if data is None:
+        pytest.skip(REASON)
+    tokenizer = f"--config.policy.tokenizer={data / 'tokenizers' / 'llama2'}"
+    argv = [f"--config={name}_rho1b", f"--config.task.path={data}", tokenizer]
+    assert run.main([*argv, "--dry_run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert list(plan["problems"].values()) == sizes
+    assert plan["tokenizer"].endswith("llama2, 32000 ids")
 
 
 def test_exit_codes_of_a_run(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]):

@@ -14,7 +14,7 @@ from vinejax import tasks
 from vinejax.config import Config, ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
-AVAILABLE = ("tiny", "gsm8k_smollm2", "gsm8k_rho1b", "gsm8k_deepseekmath7b")
+AVAILABLE = configs.names()
 
 
 def change(config: Config, **fields: object) -> Config:
@@ -41,10 +41,11 @@ def test_available_configs_are_valid(name: str):
     tasks.get(config.task.name, **config.task.arguments())
 
 
-@pytest.mark.parametrize("name", ["math_rho1b", "math_deepseekmath7b"])
-def test_math_configs_say_that_the_task_is_not_available_yet(name: str):
-    with pytest.raises(ConfigError, match="MATH task is not available yet in this version"):
-        configs.get(name).validate()
+@pytest.mark.parametrize(("name", "newline"), [("rho1b", True), ("deepseekmath7b", False)])
+def test_demonstrations_of_math_end_as_the_authors_do(name: str, newline: bool):
+    task = configs.get(f"math_{name}").task
+    assert task.arguments()["final_newline"] is newline
+    assert task.arguments()["steps"] == "authors"
 
 
 def test_unknown_config_names_the_nearest():
@@ -56,7 +57,7 @@ def test_paper_numbers_of_the_updates():
     # 64 x 8 trajectories / 64 x 2 epochs = 16 updates an iteration.
     assert configs.get("math_rho1b").updates == 16_000
     assert configs.get("gsm8k_deepseekmath7b").updates == 10_400
-    assert configs.get("tiny").updates == 160
+    assert configs.get("tiny").updates == 200
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_paper_contexts(model: str, task: str, contexts: tuple[int, ...], sequen
     [
         ({"update__minibatch": 24}, ["update.minibatch is 24", "prompts * samples = 64", "32, 64"]),
         ({"update__microbatch": 5}, ["update.microbatch is 5", "update.minibatch = 32"]),
-        ({"sft__microbatch": 48}, ["sft.microbatch is 48", "sft.batch = 64"]),
+        ({"sft__microbatch": 48}, ["sft.microbatch is 48", "sft.batch = 32"]),
         ({"values__k": 0}, ["values.k is 0", "1 or more"]),
         ({"sampling__temperature": -0.1}, ["sampling.temperature is -0.1", "0 or more"]),
         ({"sampling__temperature": 0.0}, ["sampling.temperature is 0", "greedy"]),

@@ -86,7 +86,7 @@ def test_importing_host_code_starts_no_jax():
     code = (
         "import sys, vinejax, vinejax.config, vinejax.tokenizer, vinejax.stop, vinejax.grading\n"
         "from vinejax import tasks\n"
-        "tasks.get('ledger'); tasks.get('gsm8k')\n"
+        "tasks.get('ledger'); tasks.get('gsm8k'); tasks.get('math')\n"
         "print('jax' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -4,10 +4,10 @@ Reproduces      MATH column of DeepSeekMath 7B in the paper (arXiv 2410.01679), 
 Hardware        8 x H100-80GB in the paper. bfloat16 products, float32 master weights.
 Expected        pass@1 on the 500 test problems 46.0 % from an SFT start of 32.8 % (PPO: 42.8 %),
                 read off the figure of the authors' repository.
-Not yet         the MATH task is not available yet in this version: this configuration is refused
-                with that message, also by --dry_run. Its numbers are complete.
+Data            --config.task.path=DIR with math_train.jsonl[.gz], math_test.jsonl[.gz] (all 12,500
+                problems) and math500.jsonl; without it two hub ids, which are not verified
 Note            the mesh asks for a multiple of 8 devices; --config.mesh.fsdp changes that.
-Command         python -m experiments.run --config=math_deepseekmath7b
+Command         python -m experiments.run --config=math_deepseekmath7b --config.task.path=DIR
                 The SFT phase starts from the base model; the authors' SFT policy instead:
                 --config.sft.path=realtreetune/deepseekmath-7b-sft-MATH-v2
 """
@@ -38,7 +38,16 @@ def config() -> Config:
             path="deepseek-ai/deepseek-math-7b-base",
             revision="036a8c6189aac6e2fc4e07b46e1e57c6b647bca5",
         ),
-        task=TaskConfig(name="math", options=MathOptions(), max_prompt_tokens=1512),
+        task=TaskConfig(
+            name="math",
+            options=MathOptions(
+                hub="EleutherAI/hendrycks_math",
+                hub_test="HuggingFaceH4/MATH-500",
+                final_newline=False,
+            ),
+            steps="authors",
+            max_prompt_tokens=1512,
+        ),
         sampling=SamplingConfig(temperature=0.6, top_p=0.9, max_new_tokens=1024, context=4095),
         values=ValuesConfig(k=9, context=2499),
         update=UpdateConfig(

@@ -4,9 +4,9 @@ Reproduces      MATH column of RhoMath 1.1B in the paper (arXiv 2410.01679), Vin
 Hardware        4 x A100-80GB in the paper. bfloat16 products, float32 master weights.
 Expected        pass@1 on the 500 test problems 23.0 % from an SFT start of 15.5 % (PPO: 18.1 %),
                 read off the figure of the authors' repository.
-Not yet         the MATH task is not available yet in this version: this configuration is refused
-                with that message, also by --dry_run. Its numbers are complete.
-Command         python -m experiments.run --config=math_rho1b
+Data            --config.task.path=DIR with math_train.jsonl[.gz], math_test.jsonl[.gz] (all 12,500
+                problems) and math500.jsonl; without it two hub ids, which are not verified
+Command         python -m experiments.run --config=math_rho1b --config.task.path=DIR
                 The SFT phase starts from the base model; the authors' SFT policy instead:
                 --config.sft.path=realtreetune/rho-1b-sft-MATH
 """
@@ -36,7 +36,16 @@ def config() -> Config:
             path="microsoft/rho-math-1b-v0.1",
             revision="0b1db8d22b330c281cc810899d7938f023d78195",
         ),
-        task=TaskConfig(name="math", options=MathOptions(), max_prompt_tokens=1512),
+        task=TaskConfig(
+            name="math",
+            options=MathOptions(
+                hub="EleutherAI/hendrycks_math",
+                hub_test="HuggingFaceH4/MATH-500",
+                final_newline=True,
+            ),
+            steps="authors",
+            max_prompt_tokens=1512,
+        ),
         sampling=SamplingConfig(temperature=0.6, top_p=0.9, max_new_tokens=1024, context=2047),
         values=ValuesConfig(k=9, context=2047),
         update=UpdateConfig(

@@ -1,7 +1,7 @@
 """experiments.run, killed at a chosen place: `python -m tests.e2e.killed PLACE COUNT FLAGS...`.
 
-The process sends itself SIGKILL when it comes to the place for the COUNT-th time. A flag that ends
-the process by itself is a fault of the test: the exit code is then not -9.
+The process sends itself SIGKILL when it comes to the place for the COUNT-th time. Checkpoints are
+written before the run goes on, so that it is known which of them there are at the end.
 """
 
 import os
@@ -37,15 +37,7 @@ def in_supervised_update(reached: Countdown) -> None:
 
 
 def in_policy_update(reached: Countdown) -> None:
-    """Checkpoints are written at once, so that it is known which one there is at the end."""
     update.make_step = _with_step(update.make_step, reached)
-    save = Checkpoints.save
-
-    def at_once(self: Checkpoints, *arguments: Any) -> None:
-        save(self, *arguments)
-        self.wait()
-
-    Checkpoints.save = at_once
 
 
 def _with_step(make: Callable[..., update.Sharded], reached: Countdown) -> Any:
@@ -114,7 +106,18 @@ def in_test(reached: Countdown) -> None:
     Journal.append = watched
 
 
+def save_at_once() -> None:
+    save = Checkpoints.save
+
+    def watched(self: Checkpoints, *arguments: Any) -> None:
+        save(self, *arguments)
+        self.wait()
+
+    Checkpoints.save = watched
+
+
 if __name__ == "__main__":
     place, count = sys.argv[1], int(sys.argv[2])
     globals()[place](Countdown(count))
+    save_at_once()
     sys.exit(run.main(sys.argv[3:]))

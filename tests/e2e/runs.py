@@ -77,7 +77,7 @@ def one_device() -> Iterator[None]:
 
 
 def start(
-    *arguments: str, module: str = "experiments.run", devices: int = 1, timeout: float = 300
+    *arguments: str, module: str = "experiments.run", devices: int = 1, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Runs a module in a process of its own, with so many pretended devices."""
     count = f"--xla_force_host_platform_device_count={devices}" if devices > 1 else ""

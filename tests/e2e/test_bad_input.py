@@ -118,6 +118,7 @@ def gsm8k(out: Path, model: Path, data: Path) -> list[str]:
         (["--config=tiny", "--config.sampling.top_p=0"], ["sampling.top_p is 0", "more than 0"]),
         (["--config=tiny", "--config.seed=-1"], ["seed is -1", "0 to 4294967295"]),
         (["--config=tiny", "--config.seed=4294967296"], ["seed is 4294967296", "4294967295"]),
+        (["--config=tiny", "--config.engine.ring=1"], ["engine.ring is 1", "2 or more"]),
         (["--config=tiny", "--config.task.name=legder"], ["task.name", "legder", "ledger"]),
         (["--config=tiny", "--config.task.options.operators=+/"], ["operators='+/'", "'+-*'"]),
         (

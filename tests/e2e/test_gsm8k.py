@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from experiments import export
 from tests.e2e import folders, runs
@@ -38,19 +39,23 @@ SMALL = {
 }
 
 
+def flags(out: Path, model: Path, data: Path) -> list[str]:
+    return [
+        "--config=gsm8k_smollm2",
+        f"--out={out}",
+        f"--config.policy.path={model}",
+        f"--config.task.path={data}",
+        *(f"--config.{name}={value}" for name, value in SMALL.items()),
+    ]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, data, a run of two iterations, and its export."""
     base = tmp_path_factory.mktemp("gsm8k")
     folders.make_model(base / "model")
     folders.make_data(base / "data")
-    runs.train(
-        "--config=gsm8k_smollm2",
-        f"--out={base / 'run'}",
-        f"--config.policy.path={base / 'model'}",
-        f"--config.task.path={base / 'data'}",
-        *(f"--config.{name}={value}" for name, value in SMALL.items()),
-    )
+    runs.train(*flags(base / "run", base / "model", base / "data"))
     assert export.main([f"--run={base / 'run'}", f"--to={base / 'exported'}"]) == 0
     return base
 
@@ -127,23 +132,34 @@ def test_transformers_loads_the_export_with_the_same_logits(trained: Path):
     ).encode(text)
 
 
-def test_an_export_can_be_trained_on(trained: Path):
-    """As the policy after SFT of another run, and as its model with SFT."""
-    for number, flags in enumerate(
-        (
-            [f"--config.sft.path={trained / 'exported'}"],
-            ["--config.sft.epochs=0.5", "--config.sft.batch=4", "--config.algorithm=sft"],
-        )
-    ):
-        out = trained / f"again{number}"
-        runs.train(
-            "--config=gsm8k_smollm2",
-            f"--out={out}",
-            f"--config.policy.path={trained / 'exported'}",
-            f"--config.task.path={trained / 'data'}",
-            *(f"--config.{name}={value}" for name, value in SMALL.items()),
-            "--config.iterations=1",
-            *flags,
-        )
-        assert runs.summary(out)["iterations"] == (0 if "--config.algorithm=sft" in flags else 1)
-        assert export.main([f"--run={out}", f"--to={trained / 'exported_again'}"]) == 0
+def test_a_model_that_computes_nonsense_is_noticed(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Not a hang, and not silence: a weight that is no number spoils every response."""
+    folders.make_model(tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    tensors["model.norm.weight"] = np.full_like(tensors["model.norm.weight"], np.nan)
+    save_file(tensors, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    runs.train(*flags(tmp_path / "run", tmp_path / "model", trained / "data"))
+    assert {line["error_share"] for line in runs.metrics(tmp_path / "run")} == {1.0}
+    assert "iteration 1: 100% of the responses ended in an error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "iterations"),
+    [
+        (["--config.sft.path={}"], 1),
+        (["--config.algorithm=sft", "--config.sft.epochs=0.5", "--config.sft.batch=4"], 0),
+    ],
+    ids=["reinforced", "fine-tuned"],
+)
+def test_an_export_can_be_trained_on(
+    changes: list[str], iterations: int, trained: Path, tmp_path: Path
+):
+    model, out = trained / "exported", tmp_path / "run"
+    more = ["--config.iterations=1", *(change.format(model) for change in changes)]
+    runs.train(*flags(out, model, trained / "data"), *more)
+    assert runs.summary(out)["iterations"] == iterations
+    assert export.main([f"--run={out}", f"--to={tmp_path / 'exported'}"]) == 0
+    before, after = (policy.load_hf(path)[1] for path in (model, tmp_path / "exported"))
+    assert not np.array_equal(before["embed"], after["embed"])

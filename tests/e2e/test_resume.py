@@ -1,8 +1,10 @@
 """A run that was killed, or stopped and continued, is the run that was never interrupted."""
 
 import json
+import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from tests.e2e import runs
 from tests.test_report import points
-from vinejax.checkpoint import Checkpoints
+from vinejax.checkpoint import Checkpoints, CheckpointWarning
 from vinejax.report import read_rollouts
 
 EVALUATED = "validation/"
@@ -59,28 +61,30 @@ def newest(out: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
 
 
-# Where the process dies, the how manieth time it comes there, the iterations then in metrics.jsonl,
-# and the checkpoints. The next process goes on from there.
+# Where the process dies, and at which visit; then the iterations in metrics.jsonl, the checkpoints,
+# and how many lines of SFT the process has shown. The next process goes on from there.
 DEATHS = [
-    ("in_supervised_update", 53, [], []),
-    ("in_value_sampling", 2, [1], []),
-    ("in_metrics_line", 2, [1], []),
-    ("in_checkpoint", 1, None, []),  # it is written while the next iteration goes on
-    ("in_policy_update", 10, [1, 2], [2]),
-    ("in_test", 2, [1, 2, 3, 4], [2, 4]),
+    ("in_supervised_update", 53, [], [], 1),
+    ("in_value_sampling", 2, [1], [], 1),  # SFT went on from its checkpoint at 50
+    ("in_metrics_line", 2, [1], [], 0),
+    ("in_checkpoint", 1, [1, 2], [], 0),
+    ("in_policy_update", 10, [1, 2], [2], 0),
+    ("in_test", 2, [1, 2, 3, 4], [2, 4], 0),
 ]
 
 
 def test_a_run_killed_again_and_again_equals_one_that_was_not(tmp_path: Path):
+    """That the calls return means that no grader outlives its run: it would hold stderr open."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    for place, count, iterations, checkpoints in DEATHS:
+    for place, count, iterations, checkpoints, supervised in DEATHS:
         died = runs.start(
             place, str(count), *runs.flags(killed), "--resume", module="tests.e2e.killed"
         )
         assert died.returncode == -signal.SIGKILL, (place, died.stderr)
         found = [line["iteration"] for line in runs.report.read_metrics(killed)]
-        assert iterations is None or found == iterations, place
+        assert found == iterations, place
         assert newest(killed) == checkpoints, place
+        assert died.stderr.count("SFT step") == supervised, place
         assert not (killed / "summary.json").exists()
     runs.finish(*runs.flags(killed), "--resume")
     runs.finish(*runs.flags(whole))
@@ -143,6 +147,43 @@ def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
     assert {r["reward"] for r in planted if not r["truncated"]} == {0.25}
     assert {r["reward"] for r in own} != {0.25}
     assert not any("planted" in line for line in path.read_text().splitlines()[len(entries) :])
+
+
+def test_a_damaged_checkpoint_is_made_again_from_the_one_before(finished: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    (out / "summary.json").unlink()
+    files = [path for path in (out / "checkpoints" / "policy" / "4").rglob("*") if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    os.truncate(largest, largest.stat().st_size // 2)
+    with pytest.warns(CheckpointWarning, match="checkpoint 4 .* is damaged and skipped"):
+        runs.train(*runs.flags(out), "--resume")
+    assert_same_run(out, finished)
+
+
+def test_the_best_weights_are_on_disk_before_the_checkpoint_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Both are written in the background; a kill between the two must not lose the best ones."""
+    seal, save = Checkpoints._seal, Checkpoints.save
+    sealed, named = [], []
+
+    def slow(self: Checkpoints) -> None:
+        if self.folder.name == "best":
+            time.sleep(0.3)
+            sealed.append(self._saving)
+        seal(self)
+
+    def watched(self: Checkpoints, step: int, tree: Any, meta: dict[str, Any]) -> None:
+        if self.folder.name == "policy":
+            named.append(meta["best"]["iteration"])
+            assert named[-1] == 0 or named[-1] in sealed
+        save(self, step, tree, meta)
+
+    monkeypatch.setattr(Checkpoints, "_seal", slow)
+    monkeypatch.setattr(Checkpoints, "save", watched)
+    runs.train(*runs.flags(tmp_path / "run", evaluation__every=1, checkpoint__every=1))
+    assert any(named), "no iteration of the small run is better than its start"
 
 
 def test_evaluations_do_not_change_training(finished: Path, tmp_path: Path):

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 ALGORITHMS = ("vineppo", "sft")
 PLANNED_ALGORITHMS = ("ppo", "grpo", "rloo", "restem", "dpo_positive")
-TASKS = ("ledger", "gsm8k")
-PLANNED_TASKS = ("math",)
+TASKS = ("ledger", "gsm8k", "math")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,12 @@ class Gsm8kOptions:
 class MathOptions:
     """MATH in the split of the paper: 11,500 training, 500 validation and 500 test problems."""
 
-    hub: str | None = None  # Hub id, used when task.path is None.
+    # Hub ids, used when task.path is None: all of MATH, and its 500 test problems. No default, as
+    # MATH was taken down from the hub in 2025 and copies come and go.
+    hub: str | None = None  # Such as EleutherAI/hendrycks_math (not verified).
+    hub_test: str | None = None  # Such as HuggingFaceH4/MATH-500 (not verified).
+    split_seed: int = 0  # Chooses the validation problems out of the 12,000 that are no test ones.
+    final_newline: bool = True  # Demonstrations end with a newline (RhoMath yes, DeepSeekMath no).
 
 
 TaskOptions = LedgerOptions | Gsm8kOptions | MathOptions

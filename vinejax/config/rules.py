@@ -10,7 +10,6 @@ from vinejax.config.fields import (
     ALGORITHMS,
     OPTIONS,
     PLANNED_ALGORITHMS,
-    PLANNED_TASKS,
     TASKS,
     Config,
 )
@@ -22,6 +21,7 @@ _SHARE = (lambda x: 0 <= x <= 1, "between 0 and 1")
 _NUCLEUS = (lambda x: 0 < x <= 1, "more than 0 and at most 1 (1 = off)")
 _MOMENT = (lambda x: 0 <= x < 1, "0 or more and less than 1")
 _SEED = (lambda x: 0 <= x < 2**32, "from 0 to 4294967295")
+_RING = (lambda x: x == 0 or x >= 2, "2 or more, or 0 to have it chosen")
 _AXIS = (lambda x: x >= 1 or x == -1, "1 or more, or -1 for all devices that are left")
 
 _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
@@ -38,7 +38,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         """iterations sampling.temperature sampling.top_k values.max_step update.weight_decay
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
-        engine.rows engine.slots engine.ring engine.wave engine.chunk""",
+        engine.rows engine.slots engine.wave engine.chunk""",
     ),
     (
         _POSITIVE,
@@ -50,6 +50,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     (_MOMENT, "update.b1 update.b2 sft.b1 sft.b2"),
     (_AXIS, "mesh.data"),
     (_SEED, "seed"),
+    (_RING, "engine.ring"),
 )
 _ARCHITECTURE = "hidden layers heads kv_heads head_dim ffn"
 
@@ -85,19 +86,19 @@ def every_n_tokens(states: str) -> int | None:
 
 
 def _check_names(config: Config, tasks: Collection[str]) -> None:
-    for label, value, known, planned in (
-        ("algorithm", config.algorithm, ALGORITHMS, PLANNED_ALGORITHMS),
-        ("task.name", config.task.name, tasks, PLANNED_TASKS),
+    if config.algorithm in PLANNED_ALGORITHMS:
+        raise ConfigError(
+            f"algorithm is {config.algorithm!r}: the algorithm {config.algorithm} is not available "
+            f"yet in this version; available: {', '.join(sorted(ALGORITHMS))}"
+        )
+    for label, value, known in (
+        ("algorithm", config.algorithm, ALGORITHMS),
+        ("task.name", config.task.name, tasks),
     ):
-        if value in known or (label == "task.name" and ":" in value):
-            continue
-        if value in planned:
-            what = f"the {value.upper()} task" if label == "task.name" else f"the algorithm {value}"
+        if value not in known and not (label == "task.name" and ":" in value):
             raise ConfigError(
-                f"{label} is {value!r}: {what} is not available yet in this version; "
-                f"available: {', '.join(sorted(known))}"
+                f"{label} is {value!r}, which does not exist; {nearest(value, known)}"
             )
-        raise ConfigError(f"{label} is {value!r}, which does not exist; {nearest(value, known)}")
     if not config.name or "/" in config.name:
         raise ConfigError(
             f"name is {config.name!r}: it becomes a folder name, so it needs text without '/'"

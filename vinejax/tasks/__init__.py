@@ -16,6 +16,7 @@ __all__ = ["Problem", "Task", "find", "get", "names", "options", "register"]
 _TASKS: dict[str, type[Task] | str] = {
     "gsm8k": "vinejax.tasks.gsm8k:GSM8K",
     "ledger": "vinejax.tasks.ledger:Ledger",
+    "math": "vinejax.tasks.math:Math",
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from vinejax.config import ConfigError, UserError
+from vinejax.tasks import prompts
 from vinejax.tasks.base import Problem, Task
 from vinejax.tasks.rows import Row, hub_rows, local_rows
 
@@ -34,7 +35,7 @@ class GSM8K(Task):
     """
 
     name = "gsm8k"
-    stop = ("\n\n\nProblem:",)
+    stop = prompts.STOP
     max_step = 25
 
     def __init__(
@@ -89,8 +90,7 @@ class GSM8K(Task):
         return set(order[:count].tolist())
 
     def prompt(self, problem: Problem) -> str:
-        """Nothing follows the colon: the response begins with a newline of the model's."""
-        return f"[MATH_TASK] Problem:\n{problem.problem}\n\nSolution:"
+        return prompts.solve(problem.problem)
 
     def target(self, problem: Problem) -> str:
         return f"\n{problem.solution}\n"

@@ -82,11 +82,16 @@ def sampler_scorer_gap(batch: Trajectories, credit: Credit) -> np.ndarray:
 def warnings(metrics: dict[str, Any]) -> list[str]:
     """What a person should look at."""
     found = []
-    if metrics["sampler_scorer_gap"] > GAP_MEAN or metrics["sampler_scorer_gap_max"] > GAP_MAX:
+    mean, largest = metrics["sampler_scorer_gap"], metrics["sampler_scorer_gap_max"]
+    if not (mean <= GAP_MEAN and largest <= GAP_MAX):  # a gap that is no number, too
         found.append(
-            f"sampler and scorer disagree by {metrics['sampler_scorer_gap']:.3f} nats a token "
-            f"(at most {metrics['sampler_scorer_gap_max']:.2f}): "
+            f"sampler and scorer disagree by {mean:.3f} nats a token (at most {largest:.2f}): "
             "they do not compute the same policy"
+        )
+    if metrics["error_share"] > 0:
+        found.append(
+            f"{metrics['error_share']:.0%} of the responses ended in an error: "
+            "the policy's logits are not finite"
         )
     return found
 

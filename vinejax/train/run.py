@@ -39,6 +39,9 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     setup, params = prepare(config)
     examples = supervised.demonstrations(setup) if folder.fine_tunes(config) else []
     folder.write(out, config)
+    held_out = {"validation": setup.validation, "test": setup.test}
+    ids = {name: [p.problem.id for p in problems] for name, problems in held_out.items()}
+    report.write_json(out / "problems.json", ids)
     with contextlib.ExitStack() as stack:
         start = newest_iteration(out)
         progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=start))

@@ -1,0 +1,55 @@
+"""Trap 60, for the numbers of the updates: each of them changes what the optimizer is told."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from experiments import configs
+from vinejax import policy
+from vinejax.config import Config, SftConfig, UpdateConfig
+from vinejax.train import learning, supervised
+
+MODEL = policy.LlamaConfig(vocab_size=8, hidden=8, layers=1, heads=1, kv_heads=1, ffn=8)
+WORDS = {"warmup": "linear", "decay": {"update": "constant", "sft": "cosine"}}
+
+# These size the data, and are seen in the arrays of a batch.
+SIZES = {"update": {"max_sequence"}, "sft": {"path", "epochs", "batch", "max_length"}}
+
+
+def changed(group: str, field: str) -> Config:
+    """The configuration of the paper with another value in one field."""
+    config = configs.get("math_rho1b")
+    part = getattr(config, group)
+    old = getattr(part, field)
+    word = WORDS.get(field, "")
+    new: Any = word[group] if isinstance(word, dict) else word
+    if isinstance(old, int | float):
+        new = old + 1 if old == 0 else type(old)(old * 2)
+    assert new != old
+    return dataclasses.replace(config, **{group: dataclasses.replace(part, **{field: new})})
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(UpdateConfig)])
+def test_every_number_of_the_update_arrives(field: str):
+    if field not in SIZES["update"]:
+        before, after = configs.get("math_rho1b"), changed("update", field)
+        assert learning.hyper(before, MODEL) != learning.hyper(after, MODEL)
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(SftConfig)])
+def test_every_number_of_supervised_fine_tuning_arrives(field: str):
+    if field not in SIZES["sft"]:
+        before, after = configs.get("math_rho1b"), changed("sft", field)
+        assert supervised.hyper(before, MODEL, 100) != supervised.hyper(after, MODEL, 100)
+
+
+def test_whitening_and_temperature_arrive():
+    before = configs.get("math_rho1b")
+    raw = dataclasses.replace(before.advantages, whiten=not before.advantages.whiten)
+    hot = dataclasses.replace(before.sampling, temperature=2.0)
+    for after in (
+        dataclasses.replace(before, advantages=raw),
+        dataclasses.replace(before, sampling=hot),
+    ):
+        assert learning.hyper(before, MODEL) != learning.hyper(after, MODEL)

@@ -1,5 +1,5 @@
-"""Whether extracted MATH answers are equal, as VinePPO's authors decide it: DeepSeekMath's rules, in
-`math_grader_minerva.py` of their repository, commit efe7228. See `symbolic` for the last rule.
+"""Whether extracted MATH answers are equal, as VinePPO's authors decide it: DeepSeekMath's rules,
+`math_grader_minerva.py` in their repository, commit efe7228. `symbolic` is the last of them.
 
 The verdicts are lenient in places (5 = 500, [1,2) = (1,2], 3.1416 = pi) and strict in others (sets
 in braces are not reordered); they are kept, as published numbers rest on them.
@@ -77,8 +77,7 @@ def _close_numbers(prediction: float, gold: float) -> bool:
 
 
 def _equal_groups(prediction: str, gold: str, depth: int) -> bool:
-    """Tuples and intervals, part by part. Only their beginnings are looked at: their last characters
-    are cut off whatever they are."""
+    """Tuples and intervals, part by part. Their last characters are cut off whatever they are."""
     if not (_is_group(prediction) and _is_group(gold)):
         return False
     return _equal_rows(prediction[1:-1].split(","), gold[1:-1].split(","), depth)

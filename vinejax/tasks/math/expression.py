@@ -1,10 +1,11 @@
 """sympy expressions out of text, without evaluating the text.
 
 sympy's own parser fills in what is left out (multiplication signs, brackets behind functions) by
-transformations of tokens, makes Python code of the result and evaluates it. Here the transformations
-are sympy's, so that text is understood in the same way; the code is only parsed, and an expression
-is built from its syntax tree out of the numbers, letters, functions and operators named below.
-Everything else is refused, as are powers and factorials that would not fit into memory.
+transformations of tokens, makes Python code of the result and evaluates it. Here the
+transformations are sympy's, so that text is understood in the same way; the code is only parsed,
+and an expression is built from its syntax tree out of the numbers, letters, functions and operators
+named below. Everything else is refused, as are powers and factorials that would not fit into
+memory.
 """
 
 import ast
@@ -23,10 +24,11 @@ MOST_TERMS = 2_000  # of a power of a sum, multiplied out
 LARGEST_FACTORIAL = 10_000
 
 CONSTANTS = ("pi", "E", "I", "oo")
-FUNCTIONS = frozenset(
-    "sqrt exp log ln sin cos tan cot csc asin acos atan acot acsc sinh cosh tanh coth asinh acosh "
-    "atanh acoth factorial factorial2 li Li Si Ci Ei N".split()
-)
+FUNCTIONS = frozenset((
+    "sqrt", "exp", "log", "ln", "sin", "cos", "tan", "cot", "csc", "asin", "acos", "atan", "acot",
+    "acsc", "sinh", "cosh", "tanh", "coth", "asinh", "acosh", "atanh", "acoth", "factorial",
+    "factorial2", "li", "Li", "Si", "Ci", "Ei", "N",
+))  # fmt: skip
 NUMBERS = ("Integer", "Float", "Rational", "Number")
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -42,17 +44,10 @@ class Refused(Exception):
     """The text is no expression of the kind that is read here."""
 
 
-# What reading and computing raise on text that makes no sense.
-FAILURES = (
-    Refused, ArithmeticError, AttributeError, IndexError, MemoryError, NotImplementedError,
-    RecursionError, SyntaxError, TypeError, ValueError, tokenize.TokenError,
-)  # fmt: skip
-
-
 @functools.cache
 def sympy() -> Any:
     """The library; it takes half a second to import, and many answers do without."""
-    import sympy  # noqa: PLC0415
+    import sympy
 
     return sympy
 
@@ -61,9 +56,10 @@ def read(text: str, implicit: bool) -> Any:
     """The expression. implicit: multiplication signs may be left out; otherwise decimals are
     fractions and `^` is a power.
 
-    Raises one of FAILURES. The caller bounds length, nesting and the length of numbers.
+    Raises Refused, or whatever Python's tokenizer and sympy raise on nonsense. The caller bounds
+    length, nesting and the length of numbers.
     """
-    from sympy.parsing import sympy_parser  # noqa: PLC0415
+    from sympy.parsing import sympy_parser
 
     steps = sympy_parser.standard_transformations + (
         (sympy_parser.implicit_multiplication_application,)
@@ -98,8 +94,6 @@ def _build(node: ast.AST) -> Any:
             return -_build(operand)
         case ast.UnaryOp(ast.UAdd(), operand):
             return +_build(operand)
-        case ast.BoolOp(ast.Or(), values):  # "3 or 4" is 3, as for Python
-            return functools.reduce(lambda first, second: first or second, map(_build, values))
         case ast.Name(name) if name in CONSTANTS:
             return getattr(sympy(), name)
         case ast.Call(ast.Name(name), arguments, []):
@@ -120,7 +114,9 @@ def _call(name: str, arguments: list[ast.expr]) -> Any:
         return values[0]
     if name not in FUNCTIONS and name not in NUMBERS:
         raise Refused
-    if name.startswith("factorial") and any(v.is_Rational and v > LARGEST_FACTORIAL for v in values):
+    if name.startswith("factorial") and any(
+        v.is_Rational and v > LARGEST_FACTORIAL for v in values
+    ):
         raise Refused
     return getattr(sympy(), name)(*values)
 
@@ -130,11 +126,12 @@ def _power(base: Any, exponent: Any) -> Any:
         size = max((_bits(number) for number in base.atoms(sympy().Rational)), default=0)
         if size * abs(exponent) > MOST_BITS:
             raise Refused
-        if base.is_Add and exponent.is_Integer and not base.is_number:
-            terms, power = len(base.args), abs(int(exponent))
-            if power > MOST_BITS or math.comb(terms + power - 1, power) > MOST_TERMS:
-                raise Refused
-    return base**exponent
+    result = base**exponent
+    if result.is_Pow and result.base.is_Add and result.exp.is_Integer and result.free_symbols:
+        terms, power = len(result.base.args), abs(int(result.exp))
+        if math.comb(terms + power - 1, power) > MOST_TERMS:
+            raise Refused
+    return result
 
 
 def _bits(number: Any) -> int:

@@ -1,13 +1,13 @@
-r"""Final answers of MATH texts, as DeepSeekMath's evaluation takes them (Minerva's extraction), with
-the changes of VinePPO's authors: `math_answer_exctraction.py` in their repository, commit efe7228.
+r"""Final answers of MATH texts, as DeepSeekMath's evaluation takes them (Minerva's extraction),
+with changes by VinePPO's authors: `math_answer_exctraction.py` in their repository, commit efe7228.
 
 The same function reads gold solutions and responses. Its oddities are kept, as they decide who is
-right: `\cdot` is deleted, an unclosed box gives no answer although there are numbers, a text without
-box may be graded by its last number.
+right: `\cdot` is deleted, an unclosed box gives no answer although there are numbers, and a text
+without box may be graded by its last number.
 
 All steps are linear in the length of the text, except the clean-up of an answer, which is at worst
-quadratic: an answer of more than `LONGEST` characters is left as it is (and `compare` holds it to be
-equal to nothing but itself).
+quadratic: an answer of more than `LONGEST` characters is left as it is (and `compare` holds it to
+be equal to nothing but itself).
 """
 
 import re

@@ -1,4 +1,4 @@
-r"""The strict grade of MATH: Math-Verify's judgement of whether two answers are mathematically equal.
+r"""The strict grade of MATH: Math-Verify's judgement of whether two answers are equal.
 
 It stands beside the authors' grade (`compare`), as an independent check. The answer is what stands
 in the last box, or behind the last "answer is"; a text with neither has none, and is wrong. Before
@@ -10,9 +10,9 @@ the library parses anything,
     characters or commands than mathematics has, or powers, factorials or binomials too large to
     compute.
 
-The library's own parser reads LaTeX by a grammar and evaluates no Python. Of its two extractors only
-that for LaTeX is used: the other one passes text to sympy's parse_expr. Its time limits are off, as
-they need signals of the main thread; grading workers have their own (see `vinejax.grading`).
+The library's own parser reads LaTeX by a grammar and evaluates no Python. Of its two extractors
+only that for LaTeX is used: the other one passes text to sympy's parse_expr. Its time limits are
+off, as they need signals of the main thread; grading workers have their own (`vinejax.grading`).
 """
 
 import functools
@@ -25,16 +25,18 @@ LONGEST = 600  # characters of an answer; those of MATH's solutions have at most
 DEEPEST = 30  # brackets within brackets
 LARGEST_POWER = 10_000  # exponent of a number, those of brackets around it multiplied in
 
-COMMANDS = frozenset(
-    r"""frac sqrt pi infty cdot times div pm mp left right text textbf mathrm mathbf mathbb mathcal
-    mbox hbox textnormal operatorname circ degree in notin cup cap setminus subset subseteq le leq
+COMMAND_NAMES = """
+    frac sqrt pi infty cdot times div pm mp left right text textbf mathrm mathbf mathbb mathcal mbox
+    hbox textnormal operatorname circ degree in notin cup cap setminus subset subseteq le leq
     leqslant ge geq geqslant lt gt ne neq approx equiv mid sin cos tan cot sec csc arcsin arccos
     arctan sinh cosh tanh log ln exp binom choose over begin end lfloor rfloor lceil rceil lvert
     rvert vert overline bar hat vec emptyset varnothing quad qquad ldots dots cdots triangle angle
     alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi rho sigma
     tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega and or
-    displaystyle textstyle big Big bigg Bigg bigl bigr boxed phantom""".split()
-)
+    displaystyle textstyle big Big bigg Bigg bigl bigr boxed phantom
+"""
+COMMANDS = frozenset(COMMAND_NAMES.split())
+LARGEST_SUM_POWER = 100  # the same where there are letters, and terms to be multiplied out
 VARIANTS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 COMMAND = re.compile(r"\\([a-zA-Z]+)")
 OTHER_SIGN = re.compile(r"[^\w\s+\-*/^!()\[\]{}.,:;<>=|\\%&'°π∞√×÷·−–≤≥≠±∪∩∈]|__")
@@ -44,6 +46,7 @@ REPEATING = re.compile(r"(-?\d*)\.(\d{0,20})\\overline\{(\d{1,20})\}")
 SPACED = re.compile(r"(?<=\d)(?:\\,|\{,\})(?=\d{3}(?!\d))")
 LONG_NUMBER = re.compile(r"\d{101}")
 POWER = re.compile(r"([)}\]]?)\s*\^\s*(?:\{([^{}]*)\}|([^{}]))")
+TOWER = re.compile(r"\^\s*(?:\{[^{}]*\}|[^{}])\s*\^")
 FACTORIAL = re.compile(r"(\w*)\s*!")
 
 
@@ -65,7 +68,8 @@ def answer(text: str) -> str | None:
         return _argument(text[start + len("\\boxed") :].lstrip())
     _, marked, rest = text.rpartition("nswer is")
     line = rest.strip().split("\n")[0].lstrip(":").strip().rstrip(".").strip()
-    return line.strip("$") or None if marked else None
+    formula = re.match(r"\$+([^$]+)\$", line)
+    return (formula[1] if formula else line) or None if marked else None
 
 
 def _argument(text: str) -> str | None:
@@ -131,12 +135,15 @@ def _depth(text: str) -> int:
 
 def _is_computable(text: str) -> bool:
     """No towers of powers, no large powers, factorials or binomials."""
+    if TOWER.search(text):
+        return False
     powers = POWER.findall(text)
     largest, stacked = 1, 1  # a power of brackets may be one of a power
     for bracket, braced, sign in powers:
         exponent = max([1, *map(int, re.findall(r"\d+", braced or sign))])
         largest, stacked = max(largest, exponent), stacked * (exponent if bracket else 1)
-    if largest * stacked > LARGEST_POWER or len(powers) != text.count("^"):
+    most = LARGEST_SUM_POWER if re.search("[a-z]", COMMAND.sub("", text)) else LARGEST_POWER
+    if largest * stacked > most or len(powers) != text.count("^"):
         return False
     for of_what in FACTORIAL.findall(text):
         if not re.fullmatch("[a-z]|[0-9]{1,3}", of_what):
@@ -158,7 +165,7 @@ def _parsed(text: str) -> list[Any]:
 @functools.cache
 def _library() -> Any:
     """Math-Verify; it takes a second to import, and most answers do without."""
-    import math_verify  # noqa: PLC0415
+    import math_verify
 
     # It warns that its time limits are off.
     for name in ("math_verify", "latex2sympy2_extended"):

@@ -8,7 +8,9 @@ Limits of one answer, by what it does:
   computes too long       CPU time, at `limit`: an exception in the worker, which lives on
   the same inside C code  CPU time, at twice `limit`: the kernel ends the worker (SIGPROF)
   sleeps or is stuck      wall time, at four times `limit` plus 10 s: the pool kills the worker
-CPU time rather than wall time, so that a busy machine does not change a verdict.
+CPU time rather than wall time, so that a busy machine does not change a verdict. Reading a response
+takes milliseconds at most; it is a formula's algebra that the limit is for. Workers are confined in
+other ways, too: see `limits`.
 """
 
 import contextlib
@@ -28,6 +30,7 @@ import pebble
 
 from vinejax import tasks
 from vinejax.config import UserError
+from vinejax.grading.limits import confine
 from vinejax.journal import Journal
 from vinejax.tasks import Problem, Task
 
@@ -235,6 +238,7 @@ def _start_worker(cls: type[Task], options: dict[str, Any], limit: float) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGVTALRM, _raise_time_limit)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    confine()
 
 
 def _raise_time_limit(*_: object) -> None:

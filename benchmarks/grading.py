@@ -2,9 +2,9 @@
 
 python -m benchmarks.grading --responses=DATA/oracles/math_grades.jsonl.gz [--repeat=3] [--json]
 
-The file has a problem, solution, response and the authors' verdict (`correct`) in each line. Nothing
-is remembered from one pass to the next: texts and values of formulas are cached within a pass only,
-as they are in a grading worker, and no verdict ever is. Time is CPU time of one process.
+Each line of the file has a problem, a solution, a response and the authors' verdict (`correct`).
+Nothing is remembered from one pass to the next: texts and values of formulas are cached within a
+pass only, as they are in a grading worker, and no verdict ever is. Time is CPU time of one process.
 """
 
 import gzip

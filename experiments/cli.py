@@ -30,7 +30,7 @@ from vinejax.config import (
     nearest,
 )
 
-DONE, USAGE, PREEMPTED = 0, 2, 75
+DONE, FAILED, USAGE, PREEMPTED = 0, 1, 2, 75
 
 Flags = TypeVar("Flags")
 _TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
@@ -47,6 +47,9 @@ def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = N
     except Preempted as error:
         print(f"preempted: {error}; the same command with --resume goes on", file=sys.stderr)
         return PREEMPTED
+    except KeyboardInterrupt:
+        print("interrupted; with --resume a run goes on from its last checkpoint", file=sys.stderr)
+        return FAILED
     return DONE
 
 

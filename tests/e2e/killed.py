@@ -1,6 +1,7 @@
 """experiments.run, killed at a chosen place: `python -m tests.e2e.killed PLACE COUNT FLAGS...`.
 
-The process sends itself SIGKILL when it comes to the place for the COUNT-th time. Checkpoints are
+The process sends itself SIGKILL, or the signal that the environment variable KILLED_BY names, when
+it comes to the place for the COUNT-th time. Checkpoints are
 written before the run goes on, so that it is known which of them there are at the end.
 """
 
@@ -17,7 +18,7 @@ from vinejax.journal import Journal
 
 
 def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.Signals[os.environ.get("KILLED_BY", "SIGKILL")])
 
 
 class Countdown:

@@ -16,6 +16,7 @@ from tests.e2e import runs
 from tests.test_report import points
 from vinejax.checkpoint import Checkpoints, CheckpointWarning
 from vinejax.report import read_rollouts
+from vinejax.train.stopping import StopRequest
 
 EVALUATED = "validation/"
 
@@ -110,6 +111,38 @@ def interrupted(finished: Path, tmp_path: Path) -> Path:
     shutil.rmtree(out / "checkpoints" / "policy" / "4")
     (out / "summary.json").unlink()
     return out
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_run_that_is_asked_to_stop_saves_and_goes_on(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Exit code 75, nothing done twice, and the same numbers as without the interruption."""
+    out = tmp_path / "asked"
+    monkeypatch.setenv("KILLED_BY", name)
+    for place, count, said in (
+        ("in_supervised_update", 20, "SFT step 20"),
+        ("in_value_sampling", 1, "iteration 1"),
+        ("in_policy_update", 5, "iteration 3"),
+    ):
+        stopped = runs.start(
+            place, str(count), *runs.flags(out), "--resume", module="tests.e2e.killed"
+        )
+        assert stopped.returncode == 75, stopped.stderr
+        assert f"{name} after {said}, which is saved" in stopped.stderr
+    runs.finish(*runs.flags(out), "--resume")
+    assert runs.metrics(out) == runs.metrics(finished)
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    notes: list[str] = []
+    with StopRequest(notes.append) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.name == "SIGINT"
+        assert "Ctrl-C stops at once" in notes[0]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_finished_run_is_summed_up_and_left_alone(

@@ -32,7 +32,6 @@ def test_documented_example_is_a_whole_task(doubling):
     assert task.grade(problem, "2+2\n5") == task.grade(problem, "") == 0.0
     assert task.finished("anything")
     assert task.tokenizer() is None
-    assert task.max_step is None
     assert task.sft_split == "train"
     with GraderPool("doubling_example:Doubling", {"largest": 50}, 0) as graders:
         assert graders.grade([(problem, "2+2\n4")])[0].grade == 1.0

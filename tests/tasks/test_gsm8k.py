@@ -163,7 +163,6 @@ def test_prompt_target_and_stop(tmp_path):
     assert task.prompt(item) == "[MATH_TASK] Problem:\nQ?\n\nSolution:"
     assert task.target(item) == "\nHe has 3*2=6 cats.\nThen 7 dogs.\n#### 7\n"
     assert task.stop == ("\n\n\nProblem:",)
-    assert task.max_step == 25
 
 
 def test_calculator_marks_may_span_lines(tmp_path):

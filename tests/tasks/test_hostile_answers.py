@@ -43,7 +43,7 @@ def injections(path) -> list[str]:
         f"(lambda:{code})()",
         f"f'{{{code}}}'",
         f"exec({characters})",
-        f"\\text{{{code}}}+1",  # at the end it would be a unit, and cut off
+        f"\\text{{{code}}}+7",  # at the end it would be a unit, and cut off
         f"x.{code}",
     ]
 
@@ -86,18 +86,16 @@ def test_code_is_not_run_where_text_is_parsed(number, tmp_path):
     assert not path.exists()
 
 
-def test_nothing_that_evaluates_is_reachable(monkeypatch):
-    """Not even with harmless text."""
-    evaluated = []
+def test_formulas_are_read_without_evaluation(monkeypatch):
+    def evaluated(*_, **__):
+        raise AssertionError("text was evaluated")
+
     for name in ("eval_expr", "parse_expr"):
-        monkeypatch.setattr(
-            f"sympy.parsing.sympy_parser.{name}", lambda *_, **__: evaluated.append(1)
-        )
-    monkeypatch.setattr("builtins.eval", lambda *_: evaluated.append(1))
+        monkeypatch.setattr(f"sympy.parsing.sympy_parser.{name}", evaluated)
+    monkeypatch.setattr("builtins.eval", evaluated)
     assert compare.equal("\\sqrt{12}", "2\\sqrt{3}")
     assert compare.equal("1.0472", "\\pi/3")
-    assert strict.equal("\\sqrt{12}", "2\\sqrt{3}")
-    assert not evaluated
+    assert not compare.equal("f(x)", "x+1")
 
 
 MILLION = 1_000_000
@@ -186,7 +184,7 @@ class Escaping(Task):
             with open(f"{self.folder}/large", "wb") as file:
                 file.write(bytes(limits.FILE_SIZE + 1))
         elif response == "memory":
-            bytearray(limits.MEMORY + 1)
+            bytearray(2 * limits.MEMORY)
         elif response == "connect":
             socket.create_connection(("127.0.0.1", 9), timeout=1)
         elif response == "bind":

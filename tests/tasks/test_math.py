@@ -105,7 +105,6 @@ def test_prompt_is_that_of_gsm8k_and_the_problem_is_not_stripped(task):
     gsm8k = tasks.get("gsm8k")
     assert task.prompt(problem) == gsm8k.prompt(problem)
     assert task.stop == gsm8k.stop == ("\n\n\nProblem:",)
-    assert task.max_step is None
     assert task.finished("no box")
 
 

@@ -121,6 +121,10 @@ def test_equality(prediction, gold, right):
         "1" * 101,
         "x" * (strict.LONGEST + 1),
         "__class__",
+        "x_{exec(1)}",
+        "\\text{exec}(1)",
+        "x.a",
+        "f'",
         "a`b",
         '"a"',
         "1\0",
@@ -146,7 +150,6 @@ def test_public_cases():
 
 
 @needs_data
-@pytest.mark.slow
 def test_every_gold_is_right():
     problems = rows("math_train.jsonl.gz") + rows("math_test.jsonl.gz")
     assert len(problems) == 12_500

@@ -66,8 +66,6 @@ class Task(abc.ABC):
     """Strings at which a response ends; they are not part of it."""
     sft_split: ClassVar[str] = "train"
     """The split whose solutions are the demonstrations for supervised fine-tuning."""
-    max_step: int | None = None
-    """The last step boundary that gets a Monte Carlo estimate; later ones are filled backwards."""
     longest_prompt: int | None = None
     """Tokens of the longest prompt, BOS included; None = not known in advance."""
     longest_response: int | None = None

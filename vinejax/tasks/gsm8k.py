@@ -36,7 +36,6 @@ class GSM8K(Task):
 
     name = "gsm8k"
     stop = prompts.STOP
-    max_step = 25
 
     def __init__(
         self,

@@ -150,9 +150,9 @@ def _spread(
     for wave, values in zip(waves, node_values, strict=True):
         for m, of_state in enumerate(wave.nodes.of_state, start=wave.first):
             states, reward = batch.states[m], batch.reward[m]
-            # What the step cap leaves out has the return's value.
-            own = np.full(states.count, reward, np.float32)
-            own[: len(of_state)] = values.mean[of_state]
+            sampled = np.zeros(states.count, np.float32)
+            sampled[: len(of_state)] = values.mean[of_state]
+            own = advantages.cap(sampled, reward, setup.config.values.max_step)
             credit = advantages.vine(own, reward) if states.count else own
             if shuffle is not None:
                 credit = advantages.permute(credit, shuffle)

@@ -8,6 +8,7 @@ import jax
 
 from vinejax import policy
 from vinejax.checkpoint import Checkpoints
+from vinejax.config import Preempted
 from vinejax.grading import GraderPool
 from vinejax.journal import Journal
 from vinejax.report import MetricsLog, Progress, RolloutLog
@@ -16,6 +17,7 @@ from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import Evaluated, evaluate
 from vinejax.train.learning import Learner
 from vinejax.train.setup import Setup
+from vinejax.train.stopping import StopRequest
 
 TEXTS_KEPT = 8  # trajectories of an iteration whose texts are written out
 
@@ -57,11 +59,13 @@ class Reinforcement:
         graders: GraderPool,
         journal: Journal,
         progress: Progress,
+        stop: StopRequest,
     ) -> None:
         self.setup, self.reference = setup, reference
         self.learner = Learner(setup, start)
         self.iteration, self.best, self.totals = 0, Best(0, -1.0), Totals()
         self._graders, self._journal, self._progress = graders, journal, progress
+        self._stop = stop
         checkpoint = setup.config.checkpoint
         self._checkpoints = Checkpoints(
             out / "checkpoints" / "policy", checkpoint.keep, checkpoint.keep_period or None
@@ -116,8 +120,12 @@ class Reinforcement:
         self._progress.iteration(done, metrics)
         for warning in measures.warnings(metrics):
             self._progress.note(f"iteration {done}: {warning}")
-        if done == total or done % self.setup.config.checkpoint.every == 0:
+        stopped_by = None if done == total else self._stop.name
+        if done == total or stopped_by or done % self.setup.config.checkpoint.every == 0:
             self._save()
+        if stopped_by:
+            self._checkpoints.wait()
+            raise Preempted(f"{stopped_by} after iteration {done}, which is saved")
 
     def _learn(self, iteration: int, clock: Clock) -> dict[str, Any]:
         """One iteration: trajectories, values, advantages, updates."""

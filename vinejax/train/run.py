@@ -21,6 +21,7 @@ from vinejax.train.evaluation import Evaluated, evaluate
 from vinejax.train.learning import decode_weights
 from vinejax.train.loop import Reinforcement, named, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
+from vinejax.train.stopping import StopRequest
 
 
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
 
     With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as
     if it had never stopped; a finished one is only summed up again. Raises UserError for bad input
-    before anything is written.
+    before anything is written, and Preempted after SIGTERM or Ctrl-C, when the run has been saved.
     """
     holds_run = folder.check(out, config, resume)
     done = folder.finished(out, config) if holds_run else None
@@ -45,6 +46,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         start = newest_iteration(out)
         progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=start))
+        stop = stack.enter_context(StopRequest(progress.note))
         journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", start))
         workers = config.grading.workers or min(16, os.cpu_count() or 1)
         pool = GraderPool(
@@ -59,10 +61,10 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
         if examples:
             progress.phase("supervised")
             place = out / "checkpoints" / "sft"
-            params = supervised.fine_tune(setup, params, examples, place, progress)
+            params = supervised.fine_tune(setup, params, examples, place, progress, stop)
         reference = decode_weights(setup, params)
         training = stack.enter_context(
-            Reinforcement(setup, out, params, reference, graders, journal, progress)
+            Reinforcement(setup, out, params, reference, graders, journal, progress, stop)
         )
         del params
         training.run()

@@ -10,10 +10,11 @@ from jax.sharding import Sharding
 
 from vinejax import policy, update
 from vinejax.checkpoint import Checkpoints
-from vinejax.config import Config, UserError
+from vinejax.config import Config, Preempted, UserError
 from vinejax.report import Progress
 from vinejax.sampler import Trunks, bucket
 from vinejax.train.setup import Setup
+from vinejax.train.stopping import StopRequest
 
 SAVE_EVERY = 50  # updates between checkpoints (the authors')
 REPORT_EVERY = 50
@@ -53,6 +54,7 @@ def fine_tune(
     examples: Sequence[Demonstration],
     folder: Path,
     progress: Progress,
+    stop: StopRequest,
 ) -> policy.Params:
     """The parameters after SFT; goes on from the newest checkpoint in `folder`."""
     config = setup.config
@@ -72,8 +74,11 @@ def fine_tune(
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
                 progress.supervised(done, total, float(metrics.loss))
-            if done % SAVE_EVERY == 0 or done == total:
+            if done % SAVE_EVERY == 0 or done == total or stop.name:
                 checkpoints.save(done, state, {"total": total})
+            if stop.name and done < total:
+                checkpoints.wait()
+                raise Preempted(f"{stop.name} after SFT step {done}, which is saved")
         checkpoints.wait()
     return state.params
 

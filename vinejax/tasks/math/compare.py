@@ -32,8 +32,8 @@ def equal(prediction: str, gold: str) -> bool:
     """Whether one answer equals another; unions of intervals in any order."""
     if "\\cup" in prediction and "\\cup" in gold:
         return _match(prediction.split("\\cup"), gold.split("\\cup"))
-    difference = _float(prediction), _float(gold)
-    if None not in difference and abs(difference[0] - difference[1]) < TOLERANCE:
+    given, wanted = _float(prediction), _float(gold)
+    if given is not None and wanted is not None and abs(given - wanted) < TOLERANCE:
         return True
     return _equal_parts(prediction, gold, 0)
 
@@ -54,9 +54,9 @@ def _equal_parts(prediction: str, gold: str, depth: int) -> bool:
         return True
     if max(len(prediction), len(gold)) > LONGEST or depth > DEEPEST:
         return False
-    numbers = _number(prediction), _number(gold)
-    if None not in numbers:
-        return _close_numbers(*numbers)
+    given, wanted = _number(prediction), _number(gold)
+    if given is not None and wanted is not None:
+        return _close_numbers(given, wanted)
     if not prediction:
         return False
     prediction, gold = prediction.strip(), gold.strip()

@@ -94,6 +94,8 @@ def _build(node: ast.AST) -> Any:
             return -_build(operand)
         case ast.UnaryOp(ast.UAdd(), operand):
             return +_build(operand)
+        case ast.BoolOp(ast.Or(), values):  # "-2 or -3" is -2, as for Python
+            return functools.reduce(lambda first, second: first or second, map(_build, values))
         case ast.Name(name) if name in CONSTANTS:
             return getattr(sympy(), name)
         case ast.Call(ast.Name(name), arguments, []):

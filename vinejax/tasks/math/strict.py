@@ -10,9 +10,11 @@ the library parses anything,
     characters or commands than mathematics has, or powers, factorials or binomials too large to
     compute.
 
-The library's own parser reads LaTeX by a grammar and evaluates no Python. Of its two extractors
-only that for LaTeX is used: the other one passes text to sympy's parse_expr. Its time limits are
-off, as they need signals of the main thread; grading workers have their own (`vinejax.grading`).
+The library reads LaTeX by a grammar, but hands numbers to sympy as strings, which evaluates them as
+Python, and sympy at times does the same with what it has simplified. So there must be no quotes, no
+attributes and no word (but "and", "or") before a bracket in what it gets. Of its two extractors
+only that for LaTeX is used: the other one hands over whole expressions. Its time limits are off, as
+they need signals of the main thread; grading workers have their own (`vinejax.grading`).
 """
 
 import functools
@@ -39,7 +41,10 @@ COMMANDS = frozenset(COMMAND_NAMES.split())
 LARGEST_SUM_POWER = 100  # the same where there are letters, and terms to be multiplied out
 VARIANTS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 COMMAND = re.compile(r"\\([a-zA-Z]+)")
-OTHER_SIGN = re.compile(r"[^\w\s+\-*/^!()\[\]{}.,:;<>=|\\%&'°π∞√×÷·−–≤≥≠±∪∩∈]|__")
+OTHER_SIGN = re.compile(r"[^\w\s+\-*/^!()\[\]{}.,:;<>=|\\%&°π∞√×÷·−–≤≥≠±∪∩∈]|__")
+CALL = re.compile(
+    r"(?!(?<![A-Za-z])(?:and|or)\b)(?<![A-Za-z])[A-Za-z]{2,}[\s{}]*[(\[]|\.\s*[A-Za-z_]"
+)
 BASE = re.compile(r"(\d+)_(?:\{(\d+)\}|(\d))")
 WORDS = re.compile(r"\\(?:text|textbf|mbox|mathrm)\{([^{}\\]*)\}")
 REPEATING = re.compile(r"(-?\d*)\.(\d{0,20})\\overline\{(\d{1,20})\}")
@@ -121,6 +126,8 @@ def _as_words(text: str) -> str:
 
 def _is_safe(text: str) -> bool:
     if OTHER_SIGN.search(text) or not COMMANDS.issuperset(COMMAND.findall(text)):
+        return False
+    if CALL.search(COMMAND.sub("", text)):
         return False
     return _depth(text) <= DEEPEST and not LONG_NUMBER.search(text) and _is_computable(text)
 

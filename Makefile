@@ -48,6 +48,7 @@ $(BIN)/python:
 	  echo "no virtual environment could be made; Debian and Ubuntu need python3-venv." >&2; exit 1; }
 
 $(RUN_STAMP): | $(BIN)/python
+	@echo "installing the packages of requirements.txt into $(VENV): a minute or two, once"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@rm -f $(VENV)/.run-*
 	@touch $@

@@ -149,15 +149,12 @@ def _adapt(config: Config, given: Mapping[str, str]) -> Config:
 
 def _tyro(kind: Any, default: Any, argv: list[str], prog: str, about: str) -> Any:
     fields = {name.removeprefix("flags."): value for name, value in flatten(default)}
-    argv = _spell_booleans(argv, {name for name, value in fields.items() if value in (True, False)})
+    argv = _spell_booleans(
+        argv, {name for name, value in fields.items() if value is True or value is False}
+    )
     for word in argv:
         if word.startswith("--") and word != "--help" and _key(word) not in fields:
-            close = (
-                nearest("--" + _key(word), ["--" + field for field in fields])
-                if _key(word)
-                else "it has no name"
-            )
-            raise ConfigError(f"unknown option --{_key(word)}; {close} (--help lists all)")
+            raise ConfigError(f"unknown option --{_key(word)}; {_remedy(_key(word), fields)}")
     return tyro.cli(
         kind,
         prog=prog,
@@ -167,6 +164,20 @@ def _tyro(kind: Any, default: Any, argv: list[str], prog: str, about: str) -> An
         use_underscores=True,
         config=_TYRO,
     )
+
+
+def _remedy(name: str, fields: Mapping[str, Any]) -> str:
+    """What to write instead of a flag that does not exist."""
+    if name.startswith("config.task.options."):
+        return (
+            "this task has no such option for the command line; a task of your own takes its "
+            "options where it is registered (tasks.register, tasks.get)"
+        )
+    same = [field for field in fields if field.lower() == name.lower()]
+    if same or not name:
+        return f"did you mean --{same[0]}?" if same else "it has no name"
+    close = nearest("--" + name, ["--" + field for field in fields])
+    return f"{close} (--help lists all)"
 
 
 def _spell_booleans(argv: Sequence[str], booleans: set[str]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cli, configs, run
 from tests.shared_data import REASON, shared_data
-from vinejax.config import Config, Gsm8kOptions, Preempted, UserError
+from vinejax.config import Config, Gsm8kOptions, Preempted, UserError, get
 
 
 def parse(*argv: str) -> tuple[Config, run.RunFlags]:
@@ -262,3 +262,18 @@ def test_compile_cache_leaves_the_environment_alone_where_it_is_set(
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     cli.use_compile_cache()
     assert cli.os.environ["JAX_COMPILATION_CACHE_DIR"].endswith("vinejax/xla")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "read"),
+    [("seed", "3", 3), ("sampling.temperature", "0.6", 0.6), ("values.k", "9", 9)],
+)
+def test_a_number_may_stand_behind_a_blank_whatever_its_default(flag: str, value: str, read: float):
+    """0 and 1 are equal to False and True in Python, but they are no switches."""
+    config, _ = cli.parse(["--config=tiny", f"--config.{flag}", value], run.RunFlags(), "run", "")
+    assert get(config, flag) == read
+
+
+def test_an_option_in_other_capitals_is_the_nearest():
+    with pytest.raises(UserError, match=r"did you mean --config\.values\.k\?"):
+        cli.parse(["--config=tiny", "--config.values.K=9"], run.RunFlags(), "run", "")

@@ -83,7 +83,7 @@ def test_prompts_are_the_authors_template_and_ids_are_the_tokenizers(trained: Pa
         prompt = tokenizer.decode(record["tokens"][: record["prompt_length"]])
         assert prompt.startswith("[MATH_TASK] Problem:\n")
         assert prompt.endswith("\n\nSolution:")
-        assert record["prompt"] in prompt
+        assert record["problem_text"] in prompt
         assert record["tokens"][0] == tokenizer.bos_id
         assert max(record["tokens"]) < tokenizer.vocab_size  # not the rows beyond the tokenizer
         assert record["reward"] == 0

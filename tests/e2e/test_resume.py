@@ -177,7 +177,7 @@ def test_verdicts_of_the_interrupted_iteration_come_from_the_journal(
     runs.train(*runs.flags(interrupted), "--resume")
     own, planted = read_rollouts(finished, 3), read_rollouts(interrupted, 3)
     assert [r["tokens"] for r in planted] == [r["tokens"] for r in own]
-    assert {r["reward"] for r in planted if not r["truncated"]} == {0.25}
+    assert {r["reward"] for r in planted if not r["unfinished"]} == {0.25}
     assert {r["reward"] for r in own} != {0.25}
     assert not any("planted" in line for line in path.read_text().splitlines()[len(entries) :])
 

@@ -60,7 +60,7 @@ class Progress:
 
     def phase(self, name: str) -> None:
         """Show what the run does now ("sampling", "values", "update", ...); terminals only."""
-        self._show(description=name)
+        self._show(description=name, completed=self._done, total=self._total)
 
     def iteration(self, i: int, metrics: Mapping[str, Any]) -> None:
         """Iteration `i` (counted from 1) is done; shows what `metrics` has of the known keys."""
@@ -69,14 +69,14 @@ class Progress:
         if metrics.get(PASS_AT_1) is not None:
             self._pass_at_1 = float(metrics[PASS_AT_1])
         numbers = "  ".join(self._numbers(metrics))
-        self._show(completed=i, numbers=numbers)
+        self._show(completed=i, total=self._total, numbers=numbers)
         if not self._bar:
             self.note(f"iteration {i}/{self._total}  {numbers}")
 
     def supervised(self, step: int, total: int, loss: float) -> None:
         """A report from supervised fine-tuning: optimizer steps done, and the loss in nats."""
         self._mark = self._clock()
-        self._show(description=f"SFT {step}/{total}", numbers=f"loss {loss:.4f}")
+        self._show(description="SFT", completed=step, total=total, numbers=f"loss {loss:.4f}")
         if not self._bar:
             self.note(f"SFT step {step}/{total}  loss {loss:.4f}")
 
@@ -91,7 +91,7 @@ class Progress:
             self._stream.flush()
 
     def time_left(self) -> float | None:
-        """Seconds, from the mean of the last iterations; None before the first one is done."""
+        """Seconds, from the mean of the last iterations; None before the second one is done."""
         if not self._seconds:
             return None
         return (self._total - self._done) * sum(self._seconds) / len(self._seconds)
@@ -102,9 +102,8 @@ class Progress:
 
     def _note_time(self) -> None:
         now = self._clock()
-        if self._finished == 1:
-            self._seconds.clear()  # the first iteration compiled; the second is a better guide
-        self._seconds.append(now - self._mark)
+        if self._finished:  # the first one of a process compiled: it says nothing of the others
+            self._seconds.append(now - self._mark)
         self._mark = now
         self._finished += 1
 
@@ -128,7 +127,6 @@ def _bar(stream: TextIO) -> progress.Progress:
         progress.BarColumn(bar_width=20),
         progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         progress.TextColumn("{task.fields[numbers]}", markup=False),
-        progress.TimeElapsedColumn(),
         console=Console(file=stream, force_terminal=True),
         refresh_per_second=2,
         redirect_stdout=False,  # standard output carries results; they must not move to stderr

@@ -110,8 +110,12 @@ def rollout_records(batch: Trajectories, credit: Credit, texts: int) -> list[dic
             "advantages": [round(float(a), 6) for a in credit.step_advantages[m]],
             "reward": float(batch.reward[m]),
             "finish": Finish(response.finish).name.lower(),
-            "truncated": bool(batch.truncated[m]),
-            **({"text": response.text, "prompt": batch.problems[m].problem} if m < texts else {}),
+            "unfinished": bool(batch.truncated[m]),
+            **(
+                {"text": response.text, "problem_text": batch.problems[m].problem}
+                if m < texts
+                else {}
+            ),
         }
         for m, (prompt, response) in enumerate(zip(batch.prompts, batch.responses, strict=True))
     ]

@@ -28,6 +28,7 @@ from vinejax.config import (
     UserError,
     flatten,
     nearest,
+    with_preset,
 )
 
 DONE, FAILED, USAGE, PREEMPTED = 0, 1, 2, 75
@@ -53,17 +54,25 @@ def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = N
     return DONE
 
 
-def parse(argv: Sequence[str], defaults: Flags, prog: str, about: str) -> tuple[Config, Flags]:
+def parse(
+    argv: Sequence[str], defaults: Flags, prog: str, about: str, start: Config | None = None
+) -> tuple[Config, Flags]:
     """The configuration and the flags that `argv` asks for; `defaults` is a dataclass of flags.
 
-    Raises ConfigError for a missing or unknown name; a value of the wrong type, and --help, end in
-    SystemExit with 2 and 0. Rules between fields are not checked here: `Config.validate` does.
+    Fields that no flag names are those of `start`, or else of --config=NAME. Raises ConfigError for
+    a missing or unknown name; a value of the wrong type, and --help, end in SystemExit with 2 and
+    0. Rules between fields are not checked here: `Config.validate` does.
     """
     name, rest = _split(argv)
-    if name is None and not {"-h", "--help"} & set(rest):
+    if start is not None and name is not None:
+        raise ConfigError(f"--config is {name!r}, but the run has its own: leave it out")
+    if start is None and name is None and not {"-h", "--help"} & set(rest):
         raise ConfigError(f"--config=NAME is missing; choose from {', '.join(configs.names())}")
     # Without a name, help shows the fields of tiny: they include those of a random architecture.
-    config = _adapt(configs.get(name or "tiny"), _given(rest))
+    words = given(rest)
+    config = _adapt(start or configs.get(name or "tiny"), words)
+    if "choices" in words and hasattr(defaults, "choices"):
+        config = with_preset(config, words["choices"])
     about += f"\n\nConfigurations: {', '.join(configs.names())}."
     both = dataclasses.make_dataclass(
         "Arguments",
@@ -121,7 +130,7 @@ def _key(word: str) -> str:
     return word.partition("=")[0].removeprefix("--").replace("-", "_")
 
 
-def _given(argv: Sequence[str]) -> dict[str, str]:
+def given(argv: Sequence[str]) -> dict[str, str]:
     """Field name and text of every flag, in either spelling (--a=b or --a b)."""
     following = [*argv, ""][1:]
     return {
@@ -131,16 +140,16 @@ def _given(argv: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _adapt(config: Config, given: Mapping[str, str]) -> Config:
+def _adapt(config: Config, flags: Mapping[str, str]) -> Config:
     """Drop from the defaults what a flag makes meaningless.
 
     A model on disk brings its own architecture, another task its own options.
     """
-    if any(given.get(f"config.{name}", "None") != "None" for name in ("policy.path", "sft.path")):
+    if any(flags.get(f"config.{name}", "None") != "None" for name in ("policy.path", "sft.path")):
         config = dataclasses.replace(
             config, policy=dataclasses.replace(config.policy, architecture=None)
         )
-    task = given.get("config.task.name", config.task.name)
+    task = flags.get("config.task.name", config.task.name)
     if task != config.task.name:
         options = OPTIONS[task]() if task in OPTIONS else None
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, options=options))

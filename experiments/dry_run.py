@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vinejax.config import Config, every_n_tokens
+from vinejax.config import Config, choices, every_n_tokens
 from vinejax.tasks import Task
 from vinejax.tokenizer import load_tokenizer
 
@@ -34,6 +34,7 @@ def plan(config: Config, out: Path) -> dict[str, Any]:
             config.evaluation.context,
         ],
         "training_sequence_at_most": config.update.max_sequence,
+        **{f"choices.{name}": taken for name, taken in choices(config).items()},
     }
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from experiments import cli
 from experiments.dry_run import check_inputs, plan
@@ -16,6 +17,8 @@ class RunFlags:
     """Flags of this command beside the configuration."""
 
     out: Path | None = None  # Run folder; default runs/NAME-ALGORITHM-seedN.
+    # Variant of every named choice, where no other flag sets it; None = the configuration's own.
+    choices: Literal["authors", "clean"] | None = None
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
     dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
     json: bool = False  # Print the summary as one JSON line, last on standard output.

@@ -170,7 +170,7 @@ def test_all_tokens_of_a_step_share_its_advantage_and_eos_has_the_last(states):
             assert_array_equal(tokens, steps[batch.states[m].of_token])
             if states == "token":
                 assert_array_equal(tokens, steps)
-            if response.finish == Finish.EOS:
+            if response.finish == Finish.EOS and not batch.truncated[m]:
                 ended += 1
                 assert response.tokens[-1] == EOS
                 assert tokens[-1] == steps[-1]

@@ -35,6 +35,17 @@ def test_a_truncated_rollout_counts_with_reward_0():
     assert_array_equal(out.count, [4, 4, 4])
 
 
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_a_reward_for_truncation(array):
+    truncated = array([[True, False, True, False], [True] * 4, [False] * 4])
+    out = vine.values(array(REWARDS), truncated, truncation_reward=-1.0)
+    assert_allclose(out.mean, [-0.25, -1, 1])
+    # Rewards -1, 0, -1, 1: deviations 3/4, 1/4, 3/4, 5/4, variance (44/16) / 3, of the mean a 4th.
+    assert_allclose(out.stderr, [np.sqrt(44 / 16 / 3 / 4), 0, 0], rtol=1e-6)
+    single = vine.values(array(REWARDS[:, :1]), truncated[:, :1], truncation_reward=-1.0)
+    assert_allclose(single.stderr, [1, 1, 1])  # half of -1 to 1
+
+
 def test_only_rollouts_that_where_keeps_count():
     where = np.array([[True, True, False, False], [True] * 4, [False] * 4])
     truncated = np.array([[False, False, True, True], [True, False, False, False], [True] * 4])

@@ -4,6 +4,7 @@ It knows nothing of JAX, of files, or of what the tasks do: it checks what can b
 anything is loaded.
 """
 
+from vinejax.config.choices import choices, with_preset
 from vinejax.config.data import (
     RESUME_MAY_CHANGE,
     differences,
@@ -67,6 +68,7 @@ __all__ = [
     "UpdateConfig",
     "UserError",
     "ValuesConfig",
+    "choices",
     "differences",
     "every_n_tokens",
     "fingerprint",
@@ -76,4 +78,5 @@ __all__ = [
     "nearest",
     "to_dict",
     "validate",
+    "with_preset",
 ]

@@ -115,8 +115,14 @@ class SamplingConfig:
     temperature: float = 0.6  # Divides the logits, also in the loss; 0 = greedy (paper: 0.6).
     top_p: float = 0.9  # Nucleus mass; 1 = off (paper: 0.9).
     top_k: int = 0  # Keep the k most probable tokens; 0 = off.
-    max_new_tokens: int = 1024  # Budget of a trajectory, and of a rollout from where it starts.
+    max_new_tokens: int = 1024  # Budget of a trajectory; of a rollout, see values.budget.
     context: int = 2047  # Prompt + response of a trajectory (2047 RhoMath, 4095 DeepSeekMath).
+    truncation_reward: float = 0.0  # Of trajectories and rollouts that are cut off; -1 to 0.
+    # End-of-sequence token behind a response that a stop string ended: none, or appended and
+    # trained though it was never sampled (authors).
+    append_eos: Literal["never", "trained"] = "never"
+    # A sampled end-of-sequence token of a response that ended without its answer mark (gsm8k).
+    unfinished_eos: Literal["dropped", "kept"] = "dropped"
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,9 @@ class ValuesConfig:
     k: int = 9  # Rollouts from every state (paper: 9; its ablation has 1, 3, 9).
     states: str = "step"  # Which states: step, token, or every:N (every N tokens).
     deduplicate: bool = True  # Equal prefixes share one estimate (authors: on).
+    # A rollout has sampling.max_new_tokens from its state on (authors), or what is left of them
+    # behind the tokens of the trajectory before the state.
+    budget: Literal["state", "remaining"] = "state"
     context: int = 2047  # Prefix + rollout (2047 RhoMath, 2499 DeepSeekMath).
     max_step: int | None = None  # Later steps copy the return (gsm8k: 25); None = no cap.
 
@@ -193,6 +202,8 @@ class EvaluationConfig:
     top_p: float = 0.9  # Nucleus mass.
     max_new_tokens: int = 1024  # Budget of a response.
     context: int = 2047  # Prompt + response (4095 for DeepSeekMath on MATH).
+    # Responses that the budget ended: graded on their text (authors), or wrong.
+    truncated: Literal["graded", "wrong"] = "graded"
 
 
 @dataclass(frozen=True)

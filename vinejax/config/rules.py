@@ -18,6 +18,7 @@ _POSITIVE = (lambda x: x > 0, "more than 0")
 _AT_LEAST_0 = (lambda x: x >= 0, "0 or more")
 _AT_LEAST_1 = (lambda x: x >= 1, "1 or more")
 _SHARE = (lambda x: 0 <= x <= 1, "between 0 and 1")
+_PENALTY = (lambda x: -1 <= x <= 0, "between -1 and 0")
 _NUCLEUS = (lambda x: 0 < x <= 1, "more than 0 and at most 1 (1 = off)")
 _MOMENT = (lambda x: 0 <= x < 1, "0 or more and less than 1")
 _SEED = (lambda x: 0 <= x < 2**32, "from 0 to 4294967295")
@@ -46,6 +47,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         update.ratio_guard sft.learning_rate sft.eps sft.max_grad_norm grading.limit""",
     ),
     (_SHARE, "update.warmup_ratio sft.warmup_ratio"),
+    (_PENALTY, "sampling.truncation_reward"),
     (_NUCLEUS, "sampling.top_p evaluation.top_p"),
     (_MOMENT, "update.b1 update.b2 sft.b1 sft.b2"),
     (_AXIS, "mesh.data"),

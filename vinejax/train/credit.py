@@ -68,7 +68,8 @@ def assign(
             counters += samples
             waves.append(wave)
     with clock("grading"):
-        node_values = [_judge(wave) for wave in waves]
+        worst = setup.config.sampling.truncation_reward
+        node_values = [_judge(wave, worst) for wave in waves]
     credit = _spread(setup, iteration, batch, waves, node_values)
     nodes = vine.Values(*(np.concatenate(column) for column in zip(*node_values, strict=True)))
     return Credit(*credit, nodes, Scored.joined(scored), counters)
@@ -96,13 +97,16 @@ def _grow(
         max_step=config.values.max_step,
     )
     k = config.values.k
+    most = np.full(len(nodes.trajectory), config.sampling.max_new_tokens)
+    if config.values.budget == "remaining":
+        most -= nodes.prefix_length - np.array(prompt_length)[nodes.trajectory]
     node = np.repeat(np.arange(len(nodes.trajectory)), k)
     prefix = nodes.prefix_length[node]
     jobs = sampler.Jobs.of(
         nodes.trajectory[node],
         prefix,
         np.tile(np.arange(k), len(nodes.trajectory)),
-        setup.budget(prefix, config.sampling.max_new_tokens, config.values.context),
+        setup.budget(prefix, most[node], config.values.context),
         nodes.copy[node],
     )
     samples = sampler.sample(
@@ -127,10 +131,14 @@ def _grow(
     return _Wave(members[0], nodes, np.array(cut, bool).reshape(-1, k), grading), samples.counters
 
 
-def _judge(wave: _Wave) -> vine.Values:
+def _judge(wave: _Wave, truncation_reward: float) -> vine.Values:
     """The values of a wave's nodes, once its rollouts are graded."""
     rewards = np.array([v.grade for v in wave.grading.result()], np.float32)
-    return vine.values(rewards.reshape(wave.truncated.shape), wave.truncated)
+    return vine.values(
+        rewards.reshape(wave.truncated.shape),
+        wave.truncated,
+        truncation_reward=truncation_reward,
+    )
 
 
 def _spread(

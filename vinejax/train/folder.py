@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from vinejax import report
-from vinejax.config import Config, UserError, differences, from_dict, to_dict
+from vinejax.config import Config, UserError, choices, differences, from_dict, to_dict
 
 
 def check(out: Path, config: Config, resume: bool) -> bool:
@@ -46,9 +46,10 @@ def _check_place(out: Path) -> None:
 
 
 def write(out: Path, config: Config) -> None:
-    """Makes the folder and puts the resolved configuration and the environment into it."""
+    """Makes the folder and puts the configuration, its named choices and the environment in it."""
     out.mkdir(parents=True, exist_ok=True)
     report.write_json(out / "config.json", to_dict(config))
+    report.write_json(out / "choices.json", choices(config))
     report.write_json(out / "environment.json", report.environment())
 
 

@@ -14,7 +14,7 @@ from vinejax.journal import Journal
 from vinejax.report import MetricsLog, Progress, RolloutLog
 from vinejax.train import credit, folder, measures, scoring, trajectories
 from vinejax.train.clock import Clock, CompileCounter
-from vinejax.train.evaluation import Evaluated, evaluate
+from vinejax.train.evaluation import evaluate, named
 from vinejax.train.learning import Learner
 from vinejax.train.setup import Setup
 from vinejax.train.stopping import StopRequest
@@ -183,16 +183,3 @@ class Reinforcement:
         target = {"params": jax.tree.map(lambda x: x, self.learner.state.params)}
         tree, _ = self._bests.restore(self.best.iteration, target)
         return tree["params"]
-
-
-def named(prefix: str, result: Evaluated) -> dict[str, Any]:
-    """An evaluation as metrics."""
-    low, high = result.accuracy.interval
-    return {
-        f"{prefix}/pass_at_1": result.accuracy.pass_at_1,
-        f"{prefix}/pass_at_1_low": low,
-        f"{prefix}/pass_at_1_high": high,
-        f"{prefix}/truncated_share": result.truncated_share,
-        f"{prefix}/no_answer_share": result.no_answer_share,
-        f"{prefix}/response_tokens": result.response_tokens,
-    }

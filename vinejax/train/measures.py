@@ -73,7 +73,7 @@ def of_iteration(
 def sampler_scorer_gap(batch: Trajectories, credit: Credit) -> np.ndarray:
     """Absolute log-probability differences of sampler and scorer, all sampled tokens; nats."""
     gaps = [
-        np.abs(r.logprob_full - credit.old.logp[m, len(p) : len(p) + len(r.tokens)])
+        np.abs(r.logprob_full - credit.old.logp[m, len(p) : len(p) + len(r.logprob_full)])
         for m, (p, r) in enumerate(zip(batch.prompts, batch.responses, strict=True))
     ]
     return np.concatenate([*gaps, np.zeros(1, np.float32)])

@@ -1,7 +1,6 @@
 """A whole run: checks, supervised fine-tuning, VinePPO, evaluation, and what is left on disk."""
 
 import contextlib
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from vinejax.journal import Journal
 from vinejax.report import Progress
 from vinejax.tokenizer import Tokenizer
 from vinejax.train import folder, supervised
-from vinejax.train.evaluation import Evaluated, evaluate
+from vinejax.train.evaluation import Evaluated, evaluate, graders_of, named
 from vinejax.train.learning import decode_weights
-from vinejax.train.loop import Reinforcement, named, newest_iteration
+from vinejax.train.loop import Reinforcement, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 from vinejax.train.stopping import StopRequest
 
@@ -48,11 +47,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
         progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=start))
         stop = stack.enter_context(StopRequest(progress.note))
         journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", start))
-        workers = config.grading.workers or min(16, os.cpu_count() or 1)
-        pool = GraderPool(
-            config.task.name, config.task.arguments(), workers, config.grading.limit, journal
-        )
-        graders = stack.enter_context(pool)
+        graders = stack.enter_context(graders_of(config, journal))
         if setup.left_out:
             progress.note(
                 f"{setup.left_out} training problems are left out: "
@@ -84,21 +79,41 @@ def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer
     config = folder.read_config(out)
     tokenizer = find_tokenizer(config, tasks.get(config.task.name, **config.task.arguments()))
     model, params = start_policy(config, tokenizer)
-    master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), params)
-    for name in ("policy", "sft"):
+    params, _ = params_of(out, config, params)
+    return model, params, tokenizer
+
+
+def params_of(
+    out: Path,
+    config: Config,
+    start: policy.Params,
+    iteration: int | None = None,
+    best: bool = False,
+) -> tuple[policy.Params, int]:
+    """Parameters of a run's newest checkpoint, of that of an iteration, or of the best one; and the
+    iteration, which is 0 for the policy after SFT.
+
+    `start` are the parameters before any training. Raises UserError if there is none yet, and
+    CheckpointError, which names those that there are, if the iteration's is not kept.
+    """
+    master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), start)
+    names = ["best" if best else "policy", "sft"]
+    if iteration is not None:
+        names = names[:1] if iteration else names[1:]
+    for name in names:
         path = out / "checkpoints" / name
         if not path.is_dir():
             continue
         with Checkpoints(path, read_only=True) as checkpoints:
-            step = checkpoints.latest()
+            step = (name == "policy" and iteration) or checkpoints.latest()
             if step is not None:
                 tree, _ = checkpoints.restore(step, {"params": master}, partial=True)
-                return model, tree["params"], tokenizer
-    if folder.fine_tunes(config):
+                return tree["params"], 0 if name == "sft" else step
+    if folder.fine_tunes(config) or iteration:
         raise UserError(
             f"--run is {out}, which has no checkpoint yet: let it run until the first one"
         )
-    return model, params, tokenizer
+    return start, 0
 
 
 def _summarise(
@@ -128,12 +143,7 @@ def _summarise(
         "seed": config.seed,
     }
     for name, result in results.items():
-        numbers = named("test", result)
-        summary[f"{name}_pass_at_1"] = numbers["test/pass_at_1"]
-        summary[f"{name}_interval"] = [
-            numbers["test/pass_at_1_low"],
-            numbers["test/pass_at_1_high"],
-        ]
+        summary |= _numbers(name, result)
     return summary | {
         "best_iteration": training.best.iteration,
         "best_validation_pass_at_1": training.best.pass_at_1,
@@ -142,6 +152,20 @@ def _summarise(
         "iterations": training.iteration,
         "tokens_sampled": training.totals.sampled,
         "tokens_trained": training.totals.trained,
+    }
+
+
+def _numbers(name: str, result: Evaluated) -> dict[str, Any]:
+    """An evaluation as entries of the summary: NAME_pass_at_1 and so on, intervals as pairs."""
+    ends = ("_low", "_high")
+    entries = {
+        f"{name}_{key.partition('/')[2]}": value
+        for key, value in named("test", result).items()
+        if not key.endswith(ends)
+    }
+    return entries | {
+        f"{name}_interval": list(result.accuracy.interval),
+        f"{name}_{result.other_grader}_interval": list(result.other_accuracy.interval),
     }
 
 

@@ -51,7 +51,7 @@ class Setup:
         """Sampling settings with the run's rules for the end of a response."""
         return sampler.Settings(temperature, top_p, top_k, (self.tokenizer.eos_id,), self.stop)
 
-    def budget(self, length: np.ndarray | int, most: int, context: int) -> np.ndarray:
+    def budget(self, length: np.ndarray | int, most: np.ndarray | int, context: int) -> np.ndarray:
         """New tokens after a prefix of `length`: `most`, or what `context` leaves.
 
         The beginning-of-sequence token does not count against the context (authors).
@@ -109,6 +109,25 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
         test=_subset(splits["test"], test_problems),
     )
     return setup, params
+
+
+def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params]:
+    """The setup to evaluate on one split, which is its `test`, on one device; and the parameters.
+
+    Only that split is loaded. Raises UserError for bad input.
+    """
+    config.validate(tasks.names())
+    task = tasks.get(config.task.name, **config.task.arguments())
+    tokenizer = find_tokenizer(config, task)
+    problems = _prompts(task, tokenizer, split)
+    _check_held_out(config, split, problems)
+    most = config.evaluation.problems
+    if split == "test":
+        most = config.evaluation.test_problems or most
+    mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
+    model, params = start_policy(config, tokenizer)
+    chosen = _subset(problems, most)
+    return Setup(config, task, tokenizer, model, mesh, 0, [], [], chosen), params
 
 
 def compute_dtype(config: Config) -> str:
@@ -216,17 +235,22 @@ def _check_prompts(
             f"{config.task.max_prompt_tokens} tokens: lower the first or raise the second"
         )
     for name in ("validation", "test"):
-        if not splits[name]:
-            raise UserError(
-                f"task {config.task.name} has no {name} problem: give it more data (task.path), "
-                f"or raise task.options.{name}_size if it has that"
-            )
-        longest = max(len(p.tokens) for p in splits[name])
-        if longest >= config.evaluation.context:
-            raise UserError(
-                f"evaluation.context is {config.evaluation.context}, "
-                f"but a {name} prompt has {longest} tokens: raise it"
-            )
+        _check_held_out(config, name, splits[name])
+
+
+def _check_held_out(config: Config, name: str, problems: list[Prompted]) -> None:
+    """A split that is to be evaluated."""
+    if not problems:
+        raise UserError(
+            f"task {config.task.name} has no {name} problem: give it more data (task.path), "
+            f"or raise task.options.{name}_size if it has that"
+        )
+    longest = max(len(p.tokens) for p in problems)
+    if longest >= config.evaluation.context:
+        raise UserError(
+            f"evaluation.context is {config.evaluation.context}, "
+            f"but a {name} prompt has {longest} tokens: raise it"
+        )
 
 
 def _check_mesh(

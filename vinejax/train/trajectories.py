@@ -1,7 +1,7 @@
 """The first half of an iteration: prompts are drawn, answered, graded, and cut into steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,8 +22,9 @@ class Response:
     tokens: np.ndarray  # int32 [T]; a sampled end-of-sequence token included, a stop string not
     text: str
     finish: int
-    logprob: np.ndarray  # fp32 [T], as sampled
-    logprob_full: np.ndarray  # fp32 [T], under the temperature alone
+    # fp32 [T], as sampled; an end-of-sequence token that was appended has none, it was not sampled
+    logprob: np.ndarray
+    logprob_full: np.ndarray  # the same under the temperature alone
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Trajectories:
     responses: Sequence[Response]
     steps: Sequence[Steps]  # the task's reasoning steps
     states: Sequence[Steps]  # the pieces that get a value: the steps, or so many tokens each
-    reward: np.ndarray  # fp32 [M], 0 where truncated
+    reward: np.ndarray  # fp32 [M], `sampling.truncation_reward` where truncated
     # bool [M], ended by its budget, by an error, or without an answer where the task wants one
     truncated: np.ndarray
     answered: np.ndarray  # bool [M], an answer can be read from it
@@ -80,8 +81,26 @@ def read_response(setup: Setup, samples: sampler.Samples, j: int) -> Response:
 
 
 def is_cut_off(setup: Setup, finish: int, text: str) -> bool:
-    """Whether a response counts as unfinished, and so has reward 0."""
+    """Whether a response counts as unfinished, and so is not graded."""
     return finish in (Finish.LENGTH, Finish.ERROR) or not setup.task.finished(text)
+
+
+def with_end(setup: Setup, response: Response, cut: bool, prompt_length: int) -> Response:
+    """The response with or without an end-of-sequence token, as it is to be trained."""
+    rules = setup.config.sampling
+    if response.finish == Finish.EOS and cut and rules.unfinished_eos == "dropped":
+        return replace(
+            response,
+            tokens=response.tokens[:-1],
+            logprob=response.logprob[:-1],
+            logprob_full=response.logprob_full[:-1],
+        )
+    fits = prompt_length + len(response.tokens) < setup.config.update.max_sequence
+    if response.finish == Finish.STOP and not cut and fits and rules.append_eos == "trained":
+        return replace(
+            response, tokens=np.append(response.tokens, np.int32(setup.tokenizer.eos_id))
+        )
+    return response
 
 
 def collect(
@@ -123,10 +142,14 @@ def collect(
             "trajectories",
             strict=config.grading.grader == "strict",
         )
-        failures = setup.task.step_failures
-        steps = [_steps(setup, r) for r in responses]
         answered = [setup.task.extract_answer(r.text) is not None for r in responses]
         cut = np.array([is_cut_off(setup, r.finish, r.text) for r in responses])
+        lengths = trunks.length[jobs.trunk]
+        responses = [
+            with_end(setup, *each) for each in zip(responses, cut, lengths.tolist(), strict=True)
+        ]
+        failures = setup.task.step_failures
+        steps = [_steps(setup, r) for r in responses]
         grades = np.array([v.grade for v in grading.result()], np.float32)
     spacing = every_n_tokens(config.values.states)
     return Trajectories(
@@ -135,7 +158,7 @@ def collect(
         responses=responses,
         steps=steps,
         states=[states_every(s, spacing) for s in steps],
-        reward=np.where(cut, np.float32(0), grades),
+        reward=np.where(cut, np.float32(config.sampling.truncation_reward), grades),
         truncated=cut,
         answered=np.array(answered),
         step_failures=setup.task.step_failures - failures,

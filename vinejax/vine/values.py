@@ -14,7 +14,7 @@ class Values(NamedTuple):
     """Estimates of V for P states."""
 
     mean: Float[Vector, "P"]  # 0 for a state without rollouts
-    stderr: Float[Vector, "P"]  # of the mean; 0.5, the largest it can be, below two rollouts
+    stderr: Float[Vector, "P"]  # of the mean; below two rollouts the largest it can be
     truncated_share: Float[Vector, "P"]  # of its rollouts
     count: Int[Vector, "P"]  # rollouts
 
@@ -23,11 +23,13 @@ def values(
     rewards: Float[Vector, "P K"],
     truncated: Bool[Vector, "P K"] | None = None,
     where: Bool[Vector, "P K"] | None = None,
+    truncation_reward: float = 0.0,
 ) -> Values:
-    """Mean reward of the rollouts that `where` keeps; a truncated rollout counts with reward 0.
+    """Mean reward of the rollouts that `where` keeps; truncated ones have `truncation_reward`.
 
     Rewards lie in [0, 1]. The mean is an unbiased estimate of the expected reward under the
-    sampling distribution and its budget; its standard error is at most 0.5 / sqrt(K). NumPy in,
+    sampling distribution and its budget; its standard error is at most half the rewards' range
+    over sqrt(K), a truncation reward below 0 included in the range. NumPy in,
     NumPy out (the number of states differs from call to call: nothing to compile); JAX arrays give
     JAX arrays.
     """
@@ -42,12 +44,14 @@ def values(
     for name, array in (("truncated", truncated), ("where", where)):
         if array.shape != rewards.shape:
             raise ValueError(f"{name} has shape {array.shape}, rewards have {rewards.shape}")
-    kept = np_like.where(where & ~truncated, rewards, 0)
+    kept = np_like.where(truncated, np_like.float32(truncation_reward), rewards)
+    kept = np_like.where(where, kept, 0)
     count = where.sum(axis=1)
     divisor = np_like.maximum(count, 1).astype(np_like.float32)
     mean = kept.sum(axis=1) / divisor
     spread = np_like.where(where, kept - mean[:, None], 0)
     variance = (spread**2).sum(axis=1) / np_like.maximum(count - 1, 1)
-    stderr = np_like.where(count > 1, np_like.sqrt(variance / divisor), 0.5)
+    largest = 0.5 * (1 - min(truncation_reward, 0.0))
+    stderr = np_like.where(count > 1, np_like.sqrt(variance / divisor), largest)
     share = (where & truncated).sum(axis=1) / divisor
     return Values(mean, stderr.astype(np_like.float32), share.astype(np_like.float32), count)

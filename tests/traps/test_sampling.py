@@ -94,7 +94,7 @@ def test_lengths_fall_into_few_buckets_with_little_padding():
     assert all(width >= n for n, width in enumerate(widths, 1))
     assert widths == sorted(widths)
     assert len(set(widths)) <= 24
-    assert all(width <= 1.5 * n for n, width in enumerate(widths, 1) if n >= 16)
+    assert all(width < max(n + 16, 1.5 * n) for n, width in enumerate(widths, 1))
     assert all(bucket(width) == width for width in widths)
 
 

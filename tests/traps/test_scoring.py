@@ -1,4 +1,4 @@
-"""Traps of scoring: rows without tokens, tokens like the filler, kept mass, sampler against scorer."""
+"""Traps of scoring: empty rows, tokens like the filler, kept mass, sampler against scorer."""
 
 import jax
 import jax.numpy as jnp

@@ -234,8 +234,7 @@ def _step(
     stored = table.prefix_length[job] - 1
     index = table.offset[job] + drawn
 
-    at = jnp.arange(layout.trunks_per_row * cells)
-    begin = (place * cells)[:, None]
+    at, begin = jnp.arange(layout.trunks_per_row * cells), (place * cells)[:, None]
     in_trunk = (at >= begin) & (at < begin + stored[:, None])
     in_ring = (cell - jnp.arange(layout.ring)) % layout.ring <= drawn[:, None]
     logits, ring, is_finite = decode.step(
@@ -252,16 +251,11 @@ def _step(
     )
     drew = draw(logits, _uniforms(table.key[job], index), settings, config.num_tokens)
     after = stop.table[state.stop_state.reshape(slots), drew.token]
-    is_eos = jnp.isin(drew.token, jnp.array(settings.eos_ids, jnp.int32))
-    finish = jnp.select(
-        [
-            ~(is_finite & drew.is_finite),
-            is_eos,
-            after == stop.matched,
-            drawn + 1 >= table.limit[job],
-        ],
-        [int(f) for f in (Finish.ERROR, Finish.EOS, Finish.STOP, Finish.LENGTH)],
-        int(Finish.RUNNING),
+    finish = _finish(
+        is_error=~(is_finite & drew.is_finite),
+        is_eos=jnp.isin(drew.token, jnp.array(settings.eos_ids, jnp.int32)),
+        is_stop=after == stop.matched,
+        is_spent=drawn + 1 >= table.limit[job],
     )
     is_full = drawn + 1 >= layout.ring
     status = jnp.where(finish != Finish.RUNNING, IDLE, jnp.where(is_full, PARKED, ACTIVE))
@@ -282,6 +276,18 @@ def _step(
         clock=state.clock + 1,
     )
     return state, log
+
+
+def _finish(
+    is_error: Bool[Array, "B"],
+    is_eos: Bool[Array, "B"],
+    is_stop: Bool[Array, "B"],
+    is_spent: Bool[Array, "B"],
+) -> Int[Array, "B"]:
+    """A Finish value a slot; of several reasons the first one counts."""
+    reasons = (Finish.ERROR, Finish.EOS, Finish.STOP, Finish.LENGTH)
+    found = [is_error, is_eos, is_stop, is_spent]
+    return jnp.select(found, [int(reason) for reason in reasons], int(Finish.RUNNING))
 
 
 def _uniforms(key: UInt32[Array, "B 2"], index: Int[Array, "B"]) -> Float[Array, "B"]:

@@ -9,7 +9,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 # Compiled programs outlive the process: a second run or test session starts much faster.
 export JAX_COMPILATION_CACHE_DIR ?= $(HOME)/.cache/vinejax/xla

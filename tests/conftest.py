@@ -13,7 +13,11 @@ import pytest
 if TYPE_CHECKING:
     from vinejax.train.clock import CompileCounter
 
-_DEVICES = "--xla_force_host_platform_device_count=8"
+# Eight devices on two busy cores can keep each other waiting for longer than the default 40 s.
+_DEVICES = (
+    "--xla_force_host_platform_device_count=8 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=300"
+)
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
 os.environ["JAX_PLATFORMS"] = "cpu"

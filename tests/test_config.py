@@ -215,7 +215,7 @@ def test_configs_are_immutable(tiny: Config):
         tiny.seed = 1  # type: ignore[misc]
 
 
-# -- Trap 60: an option that nothing reads is a promise that is not kept.
+# -- An option that nothing reads is a promise that is not kept.
 
 
 def sections() -> dict[str, type]:

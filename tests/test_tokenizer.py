@@ -54,7 +54,7 @@ def test_text_survives_the_round_trip(tokenizer):
 
 
 def test_text_of_prompt_and_response_is_their_joint_text(tokenizer):
-    """Wherever a sequence is cut between characters (trap 24)."""
+    """Wherever a sequence is cut between characters."""
     for text in (*TRICKY, *small_tokenizers.lines()[:20]):
         ids = tokenizer.encode(text)
         for cut in range(len(ids) + 1):

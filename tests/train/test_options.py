@@ -1,4 +1,4 @@
-"""Trap 60, for the numbers of the updates: each of them changes what the optimizer is told."""
+"""Each number of the updates changes what the optimizer is told."""
 
 import dataclasses
 from typing import Any

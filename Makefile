@@ -1,4 +1,4 @@
-# make run       VinePPO on the embedded task: a first result within ten minutes on two CPU cores
+# make run       VinePPO on the embedded task: about four minutes on two CPU cores
 # make test      the tests, without the slow ones        make test-all   all of them
 # make check     format, lint, types                     make clean      remove environment and caches
 #

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 _CACHE = Path.home() / ".cache" / "vinejax" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+# The same examples everywhere, and no verdict that depends on how busy the machine is.
+hypothesis.settings.register_profile("vinejax", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("vinejax")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """The command line that all commands share: a named configuration, its fields as flags, exit codes.
 
-`--config=NAME` picks a configuration, `--config.FIELD.SUB=VALUE` changes one of its fields, and the
-command's own flags stand beside them. Underscores and hyphens are the same; booleans take true or
-false, and a bare flag means true. Errors go to standard error.
+`--config=NAME` picks a configuration, `--config.algorithm=METHOD` its numbers for that method,
+`--config.FIELD.SUB=VALUE` changes one of its fields, and the command's own flags stand beside them.
+Underscores and hyphens are the same; booleans take true or false, and a bare flag means true.
+Errors go to standard error.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 75 preempted and resumable.
 """
@@ -70,7 +71,8 @@ def parse(
         raise ConfigError(f"--config=NAME is missing; choose from {', '.join(configs.names())}")
     # Without a name, help shows the fields of tiny: they include those of a random architecture.
     words = given(rest)
-    config = _adapt(start or configs.get(name or "tiny"), words)
+    # The method chooses the configuration's numbers, which the other flags then change.
+    config = _adapt(start or configs.get(name or "tiny", words.get("config.algorithm")), words)
     if "choices" in words and hasattr(defaults, "choices"):
         config = with_preset(config, words["choices"])
     about += f"\n\nConfigurations: {', '.join(configs.names())}."

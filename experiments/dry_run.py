@@ -11,6 +11,7 @@ from vinejax.tokenizer import load_tokenizer
 def plan(config: Config, out: Path) -> dict[str, Any]:
     """Counts and limits that follow from the configuration alone."""
     trains = config.algorithm != "sft"
+    iterations = config.iterations if trains else 0
     return {
         "config": config.name,
         "algorithm": config.algorithm,
@@ -19,13 +20,12 @@ def plan(config: Config, out: Path) -> dict[str, Any]:
         "seed": config.seed,
         "out": str(out),
         "sft_epochs": 0 if config.sft.path else config.sft.epochs,
-        "iterations": config.iterations if trains else 0,
+        "iterations": iterations,
         "prompts_per_iteration": config.prompts,
         "episodes_per_iteration": config.episodes,
-        "updates_per_iteration": config.update.epochs * config.episodes // config.update.minibatch,
-        "updates": config.updates if trains else 0,
-        "rollouts_per_state": config.values.k,
-        "tokens_between_states": every_n_tokens(config.values.states) or "one reasoning step",
+        "episodes": iterations * config.episodes,
+        **_updates(config),
+        **_of_method(config),
         "prompt_tokens_at_most": config.task.max_prompt_tokens,
         "new_tokens_at_most": config.sampling.max_new_tokens,
         "context_trajectory_rollout_evaluation": [
@@ -36,6 +36,54 @@ def plan(config: Config, out: Path) -> dict[str, Any]:
         "training_sequence_at_most": config.update.max_sequence,
         **{f"choices.{name}": taken for name, taken in choices(config).items()},
     }
+
+
+def _updates(config: Config) -> dict[str, Any]:
+    """Optimizer steps, where they follow from the configuration."""
+    if config.algorithm in ("restem", "dpo_positive"):
+        return {"updates": f"{config.update.epochs} epochs over what is kept of a round"}
+    every = config.update.epochs * config.episodes // config.update.minibatch
+    trains = config.algorithm != "sft"
+    return {"updates_per_iteration": every, "updates": config.updates if trains else 0}
+
+
+def _of_method(config: Config) -> dict[str, Any]:
+    """The numbers that the method alone has."""
+    update, critic, restem, dpo = config.update, config.critic, config.restem, config.dpo
+    shared = {
+        "advantages_whitened": config.advantages.whiten,
+        "policy_term_divided_by": update.divisor,
+    }
+    return {
+        "vineppo": shared
+        | {
+            "rollouts_per_state": config.values.k,
+            "tokens_between_states": every_n_tokens(config.values.states) or "one reasoning step",
+        },
+        "ppo": shared
+        | {
+            "critic_learning_rate": (
+                update.learning_rate if critic.learning_rate is None else critic.learning_rate
+            ),
+            "critic_epochs": critic.epochs or update.epochs,
+            "critic_clip": critic.clip,
+            "gamma_lambda": [critic.gamma, critic.lam],
+        },
+        "grpo": shared | {"divided_by_standard_deviation": config.advantages.std},
+        "rloo": shared,
+        "restem": {
+            "rounds": restem.rounds,
+            "kept_per_problem_at_most": restem.keep,
+            "updates_between_validations": restem.evaluate_every,
+            "stopping": restem.stopping,
+        },
+        "dpo_positive": {
+            "pairs_per_problem_at_most": dpo.pairs,
+            "beta": dpo.beta,
+            "penalty": dpo.penalty,
+            "label_smoothing": dpo.label_smoothing,
+        },
+    }.get(config.algorithm, {})
 
 
 def check_inputs(config: Config, task: Task) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Train: supervised fine-tuning, VinePPO, evaluation. `python -m experiments.run --config=tiny`."""
+"""Train: supervised fine-tuning, VinePPO or another method, evaluation.
+
+`python -m experiments.run --config=tiny --config.algorithm=grpo`
+"""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +29,8 @@ class RunFlags:
 
 def default_out(config: Config) -> Path:
     """runs/NAME-ALGORITHM-seedN, relative to the working directory."""
-    return Path("runs") / f"{config.name}-{config.algorithm}-seed{config.seed}"
+    algorithm = config.algorithm.replace(":", ".")
+    return Path("runs") / f"{config.name}-{algorithm}-seed{config.seed}"
 
 
 def run(argv: list[str]) -> None:

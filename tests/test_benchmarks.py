@@ -1,5 +1,6 @@
 """The benchmark of Monte Carlo values: its predictions by hand, its parts on a policy that can be
-listed, its command on a fresh run."""
+listed, its command on a fresh run. Then the benchmarks of speed, at their smallest; no test asserts
+a time."""
 
 import json
 from dataclasses import replace
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from benchmarks import value_quality
+from benchmarks import accelerator, rollouts, scaling, turns, update, value_quality, workload
+from benchmarks.engines import vinejax_rollouts
 from experiments import configs
 from tests.train.enumerable import PROMPT_LENGTH, Exact, setup_of, weights, with_values
 from vinejax.config import Architecture, EngineConfig, LedgerOptions
@@ -152,3 +154,139 @@ def test_the_command_measures_a_fresh_run(tmp_path, capsys):
 def test_wrong_usage_is_refused(flags, message, capsys):
     assert value_quality.main(flags) == 2
     assert message in capsys.readouterr().err
+
+
+TINY_SHAPE = "--shape=32,1,4,2,8,32,256"
+
+
+def one_line(capsys) -> dict:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_lists_of_jobs_follow_from_their_seed(tmp_path):
+    work = workload.values(trajectories=8, states=5, k=9, seed=0)
+    assert work == workload.values(seed=0) != workload.values(seed=1)
+    assert len(work.jobs) == 360
+    stops = np.array([job.stop for job in work.jobs])
+    assert stops.min() >= workload.SHORTEST
+    assert stops.max() < work.width
+    assert_allclose(stops.mean(), workload.MEAN, rtol=0.1)
+    assert all(job.prefix <= work.width for job in work.jobs)
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps(work.to_json()))
+    assert workload.read(file) == work
+    taken = work.take(64)
+    assert len(taken.jobs) == 64
+    assert taken.jobs[0] == work.jobs[0]
+    assert work.take(0) == work
+    ordinary = workload.ordinary(64, 8)
+    assert len(ordinary.jobs) == 512
+    assert len({(job.trajectory, job.prefix) for job in ordinary.jobs}) == 64
+
+
+def test_jobs_become_trunks_and_numbered_samples():
+    jobs = ((4, 3, 9), (2, 5, 8), (4, 3, 7), (4, 6, 6))
+    work = workload.Work(tuple(workload.Job(*job) for job in jobs), 10)
+    trunks, laid = vinejax_rollouts.lay_out(work, 50)
+    assert [len(t) for t in trunks.tokens] == [5, 6]
+    assert laid.trunk.tolist() == [1, 0, 1, 1]
+    assert laid.sample.tolist() == [0, 0, 1, 0]
+    assert laid.max_new_tokens.tolist() == [9, 8, 7, 6]
+    assert [len(t) for t in vinejax_rollouts.lay_out(work, 50, least=6)[0].tokens] == [6, 6]
+
+
+def test_ratios_are_formed_within_a_round():
+    rounds = {
+        "one": [{"r": 2.0}, {"r": 8.0}, {"r": 3.0}],
+        "two": [{"r": 1.0}, {"r": 2.0}, {"r": 3}],
+    }
+    assert turns.ratio(rounds, "one", "two", lambda run: run["r"]) == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.slow
+def test_rollouts_beside_static_batches(capsys):
+    flags = [TINY_SHAPE, "--take=6", "--slots=4", "--rounds=1", "--peer=static", "--json"]
+    assert rollouts.main(flags) == 0
+    out = one_line(capsys)
+    ours, theirs = out["vinejax"], out["static"]
+    asked = workload.values().take(6).useful
+    for row in (ours, theirs):
+        run = row["run"]
+        assert run["useful_tokens"] == run["decode_tokens"] == asked
+        assert run["compiled"] == 0
+        assert run["prefill_tokens"] > 0
+        assert row["ideal_steps"] == -(-asked // row["slots"])
+        assert row["steps_over_bound"] >= 1
+        assert 0 < row["share_of_peak"][1] < 1
+    assert ours["run"]["steps"] <= theirs["run"]["steps"]
+    assert ours["machine"]["cores"]
+    assert ours["versions"]["jax"]
+    low, middle, high = out["ratio"]
+    assert 0 < low <= middle <= high
+
+
+@pytest.mark.slow
+def test_updates_alone(capsys):
+    assert update.main([TINY_SHAPE, "--rows=2", "--width=16", "--rounds=1", "--json"]) == 0
+    out = one_line(capsys)
+    assert out["vinejax"]["run"]["tokens"] == 32
+    assert out["vinejax"]["run"]["compiled"] == 0
+    assert np.isfinite(out["vinejax"]["run"]["loss"])
+    assert "ratio" not in out
+
+
+@pytest.mark.slow
+def test_scaling(capsys):
+    sizes = ["--trajectories=2", "--states=2", "--k=2", "--mean=10", "--slots=4", "--width=32"]
+    assert scaling.main([TINY_SHAPE, *sizes, "--doublings=1", "--rounds=1", "--json"]) == 0
+    out = one_line(capsys)
+    assert set(out["growth"]) == {"trajectories", "steps", "k", "response length", "slots"}
+    base = out["points"]["base"]
+    assert base["cost_per_token"] == 1
+    assert out["points"]["k x 2"]["useful_tokens"] > base["useful_tokens"]
+    assert out["points"]["slots x 2"]["useful_tokens"] == base["useful_tokens"]
+
+
+@pytest.mark.slow
+def test_the_accelerators_script_at_toy_size(tmp_path, capsys):
+    file = tmp_path / "out.json"
+    assert accelerator.main(["--tiny", "--k=2", f"--out={file}", "--json"]) == 0
+    out = one_line(capsys)
+    assert out == json.loads(file.read_text())
+    phases = out["tiny"]
+    assert list(phases) == ["sampling", "scoring", "values", "update"]
+    assert all(phase["tokens_per_second"] > 0 for phase in phases.values())
+    assert phases["values"]["jobs"] == 4 * 2 * 2
+    assert out["device"]["copy_gb_per_second"] > 0
+
+
+def test_phases_that_come_too_late_are_left_out(capsys):
+    assert accelerator.main(["--tiny", "--limit=0", "--json"]) == 0
+    assert all("skipped" in phase for phase in one_line(capsys)["tiny"].values())
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "message"),
+    [
+        (rollouts, ["--shape=big"], "--shape is 'big'"),
+        (rollouts, ["--shape=1,2,3"], "seven numbers"),
+        (rollouts, ["--jobs=nowhere.json"], "--jobs is nowhere.json"),
+        (rollouts, ["--take=1000"], "1000 jobs are asked for, of a list of 360"),
+        (rollouts, ["--ordinary=64"], "--ordinary is '64'"),
+        (rollouts, ["--rounds=0", "--peer=none"], "--rounds is 0"),
+        (update, ["--width=1"], "--width=1"),
+        (scaling, ["--k=0"], "--k is 0"),
+        (accelerator, ["--models", "huge"], "--models has 'huge'"),
+    ],
+)
+def test_wrong_usage_of_the_speed_benchmarks_is_refused(script, flags, message, capsys):
+    assert script.main(flags) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", [rollouts, update])
+def test_a_missing_torch_is_named(script, capsys, monkeypatch):
+    monkeypatch.setattr(script, "find_spec", lambda name: None)
+    peer = "hf-generate" if script is rollouts else "torch"
+    assert script.main([f"--peer={peer}"]) == 2
+    assert "requirements-parity.txt" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cli, configs, run
 from tests.shared_data import REASON, shared_data
-from vinejax.config import Config, Gsm8kOptions, Preempted, UserError, get
+from vinejax.config import Config, Gsm8kOptions, Preempted, UserError, choices, get
 
 
 def parse(*argv: str) -> tuple[Config, run.RunFlags]:
@@ -44,6 +44,24 @@ def test_name_alone_gives_the_named_config():
 @pytest.mark.parametrize("name", ["tiny", "gsm8k_smollm2", "math_deepseekmath7b"])
 def test_every_config_passes_the_parser_unchanged(name: str):
     assert parse("--config", name)[0] == configs.get(name)
+
+
+@pytest.mark.parametrize("spelling", ["--config.algorithm=grpo", "--config.algorithm grpo"])
+def test_the_method_chooses_the_numbers_and_other_flags_change_them(spelling: str):
+    words = ["--config=math_rho1b", *spelling.split()]
+    assert parse(*words)[0] == configs.get("math_rho1b", "grpo")
+    assert parse(*words)[0].advantages.whiten is False
+    changed, _ = parse("--config.advantages.whiten", *words, "--config.update.kl=0")
+    assert (changed.advantages.whiten, changed.update.kl) == (True, 0)
+    assert changed.algorithm == "grpo"
+
+
+def test_a_preset_leaves_alone_what_is_no_choice_of_the_method():
+    config, _ = parse("--config=math_rho1b", "--config.algorithm=rloo", "--choices=authors")
+    assert config.advantages.whiten is False
+    assert choices(config)["whitening"] == "not of algorithm rloo"
+    ppo, _ = parse("--config=math_rho1b", "--config.algorithm=ppo", "--choices=authors")
+    assert ppo.advantages.whiten is True
 
 
 def test_fields_are_flags_with_underscores_or_hyphens():
@@ -136,7 +154,7 @@ def test_another_task_brings_its_own_options():
             ["--config=math_rho1b", "--config.policy.tokenizer=./nowhere", "--dry_run"],
             ["policy.tokenizer: there is no folder './nowhere'"],
         ),
-        (["--config=tiny", "--config.algorithm=grpo"], ["algorithm", "grpo", "not available yet"]),
+        (["--config=tiny", "--config.algorithm=grop"], ["algorithm", "grop", "did you mean grpo"]),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_what_is_valid(

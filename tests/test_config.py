@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import configs
+from experiments import cli, configs, run
 from vinejax import config as configuration
 from vinejax import tasks
 from vinejax.config import Config, ConfigError
@@ -39,6 +39,29 @@ def test_available_configs_are_valid(name: str):
     config = configs.get(name).validate(tasks.names())
     assert config.name == name
     tasks.get(config.task.name, **config.task.arguments())
+
+
+@pytest.mark.parametrize("name", AVAILABLE)
+@pytest.mark.parametrize("algorithm", configuration.ALGORITHMS)
+def test_another_method_changes_its_own_numbers_and_nothing_else(name: str, algorithm: str):
+    """What all methods are compared under is the same: start, episodes, sampling, evaluation."""
+    before, after = configs.get(name), configs.get(name, algorithm).validate(tasks.names())
+    assert before == configs.get(name, "vineppo")
+    own = {"algorithm", "advantages.whiten", "update.epochs", "checkpoint.every"}
+    changed = {line.partition(":")[0] for line in configuration.differences(before, after)}
+    assert changed <= own
+    assert after.advantages.whiten is (algorithm not in ("grpo", "rloo"))
+    assert after.update.epochs == {"restem": 8, "dpo_positive": 3}.get(algorithm, 2)
+    sequences = 2 if algorithm == "dpo_positive" else 1  # in one row of a batch
+    assert after.update.microbatch * sequences == before.update.microbatch
+    assert after.dpo.beta == (0.3 if "gsm8k" in name else 0.1)
+
+
+@pytest.mark.parametrize(("model", "every"), [("rho1b", 40), ("deepseekmath7b", 30)])
+def test_ppo_saves_as_often_as_the_authors_do(model: str, every: int):
+    for task in ("math", "gsm8k"):
+        assert configs.get(f"{task}_{model}", "ppo").checkpoint.every == every
+        assert configs.get(f"{task}_{model}").checkpoint.every == 10
 
 
 @pytest.mark.parametrize(("name", "newline"), [("rho1b", True), ("deepseekmath7b", False)])
@@ -90,7 +113,6 @@ def test_paper_contexts(model: str, task: str, contexts: tuple[int, ...], sequen
         ({"evaluation__top_p": 1.5}, ["evaluation.top_p is 1.5"]),
         ({"values__states": "every:0"}, ["values.states is 'every:0'", "every:N"]),
         ({"values__states": "steps"}, ["values.states is 'steps'", "step, token or every:N"]),
-        ({"algorithm": "ppo"}, ["algorithm is 'ppo'", "not available yet"]),
         ({"algorithm": "vinepo"}, ["algorithm is 'vinepo'", "did you mean vineppo"]),
         ({"task__name": "ledgr"}, ["task.name is 'ledgr'", "did you mean ledger"]),
         ({"task__name": "gsm8k"}, ["task.options is LedgerOptions", "Gsm8kOptions"]),
@@ -106,6 +128,44 @@ def test_paper_contexts(model: str, task: str, contexts: tuple[int, ...], sequen
             ["update.max_sequence is 24", "task.max_prompt_tokens = 24"],
         ),
         ({"name": "a/b"}, ["name is 'a/b'"]),
+        (
+            {"algorithm": "rloo", "advantages__permute": True},
+            ["advantages.permute is True", "algorithm is 'rloo'", "only vineppo has it"],
+        ),
+        ({"advantages__std": False}, ["advantages.std is False", "only grpo has it"]),
+        (
+            {"algorithm": "restem", "restem__rounds": 4},
+            ["restem.rounds is 4", "iterations = 50", "5, 10"],
+        ),
+        ({"dpo__label_smoothing": 0.5}, ["dpo.label_smoothing is 0.5", "less than 0.5"]),
+        ({"critic__gamma": 1.1}, ["critic.gamma is 1.1", "between 0 and 1"]),
+        ({"critic__lam": -0.1}, ["critic.lam is -0.1", "between 0 and 1"]),
+        ({"critic__clip": 0.0}, ["critic.clip is 0.0", "more than 0"]),
+        ({"critic__epochs": 0}, ["critic.epochs is 0", "1 or more"]),
+        ({"critic__learning_rate": -1.0}, ["critic.learning_rate is -1.0", "0 or more"]),
+        ({"update__learning_rate": -1.0}, ["update.learning_rate is -1.0", "0 or more"]),
+        (
+            {"sft__learning_rates": (1e-3, 0.0)},
+            ["sft.learning_rates has 0.0", "more than 0", "1e-5 3e-5"],
+        ),
+        ({"sft__learning_rates": (-1e-3,)}, ["sft.learning_rates has -0.001"]),
+        ({"sft__learning_rates": (float("inf"),)}, ["sft.learning_rates has inf"]),
+        (
+            {"sft__learning_rates": (1e-3, 1e-4, 0.001)},
+            ["sft.learning_rates has 0.001 twice", "each rate once"],
+        ),
+        (
+            {"sft__learning_rates": (1e-3,), "sft__epochs": 0},
+            ["sft.learning_rates is (0.001,)", "sft.epochs is 0", "raise sft.epochs"],
+        ),
+        (
+            {"sft__select": "validation", "sft__epochs": 0},
+            ["sft.select is 'validation'", "sft.epochs is 0", "raise sft.epochs"],
+        ),
+        (
+            {"sft__select": "validation", "sft__path": "x", "policy__architecture": None},
+            ["sft.select is 'validation'", "sft.path is 'x'", "unset sft.path"],
+        ),
     ],
 )
 def test_bad_values_are_refused_with_field_value_and_remedy(
@@ -120,6 +180,12 @@ def test_bad_values_are_refused_with_field_value_and_remedy(
 def test_greedy_evaluation_and_greedy_sft_runs_are_allowed(tiny: Config):
     change(tiny, evaluation__temperature=0.0).validate()
     change(tiny, algorithm="sft", sampling__temperature=0.0).validate()
+
+
+def test_own_method_needs_no_registration_and_may_use_every_field(tiny: Config):
+    mine = change(tiny, algorithm="my_methods:Mine")
+    change(mine, advantages__std=False, advantages__permute=True).validate()
+    change(tiny, algorithm="mine").validate(tasks.names(), ["mine"])
 
 
 def test_own_task_needs_no_registration(tiny: Config):
@@ -142,6 +208,26 @@ def test_json_form_gives_the_same_config_back(name: str):
     assert configuration.fingerprint(again) == configuration.fingerprint(config)
 
 
+def test_lists_keep_their_type_in_json(tiny: Config):
+    config = change(tiny, sft__learning_rates=(1e-3, 3e-3)).validate()
+    again = configuration.from_dict(json.loads(json.dumps(configuration.to_dict(config))))
+    assert again == config
+    assert configuration.differences(config, again) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "rates"),
+    [
+        (["--config.sft.learning_rates", "1e-5", "3e-5", "--json"], (1e-5, 3e-5)),
+        (["--config.sft.learning-rates=1e-5", "3e-5"], (1e-5, 3e-5)),
+        (["--config.sft.learning_rates"], ()),
+    ],
+)
+def test_lists_are_flags_with_blanks_between(words: list[str], rates: tuple[float, ...]):
+    config, _ = cli.parse(["--config=tiny", *words], run.RunFlags(), "run", "")
+    assert config.sft.learning_rates == rates
+
+
 def test_fingerprint_depends_on_every_level(tiny: Config):
     prints = {
         configuration.fingerprint(config)
@@ -162,6 +248,8 @@ def test_fingerprint_depends_on_every_level(tiny: Config):
             {"update": {"decay": "cosine"}},
             "update.decay is 'cosine': it must be linear or constant",
         ),
+        ({"sft": {"learning_rates": 1e-5}}, "sft.learning_rates is 1e-05: it must be a list of f"),
+        ({"sft": {"learning_rates": [1, "x"]}}, "sft.learning_rates[1] is 'x': it must be float"),
         ({"update": 3}, "update is 3: it must be a group of fields"),
         (
             {"task": {"name": "gsm8k", "options": {"length": 3}}},

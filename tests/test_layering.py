@@ -20,7 +20,7 @@ LAYERS = (
     ("vine",),
     ("advantages",),
     ("update",),
-    ("checkpoint", "report"),
+    ("checkpoint", "report", "compiled"),
     ("train",),
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

@@ -39,7 +39,7 @@ class Journal:
                 for number, line in enumerate(lines, start=1):
                     iteration, verdicts = _read(line, f"{path}:{number}")
                     if iteration >= keep_from_iteration:
-                        kept.setdefault(iteration, {}).update(verdicts)
+                        kept[iteration] = verdicts | kept.get(iteration, {})
         journal = cls(path)
         journal._verdicts = kept
         return journal
@@ -50,13 +50,20 @@ class Journal:
             return dict(self._verdicts.get(iteration, {}))
 
     def append(self, iteration: int, phase: str, verdicts: Mapping[str, Entry]) -> None:
-        """Writes verdicts to the operating system (they outlive the process) and keeps them."""
-        plain = {key: (grade, note) for key, (grade, note) in verdicts.items()}
-        entry = {"iteration": iteration, "phase": phase, "verdicts": plain}
+        """Writes verdicts to the operating system (they outlive the process) and keeps them.
+
+        The first verdict on an answer stands: one that the iteration has already stays as it is.
+        """
         with self._lock:
-            self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-            self._file.flush()
-            self._verdicts.setdefault(iteration, {}).update(plain)
+            known = self._verdicts.setdefault(iteration, {})
+            new = {
+                key: (grade, note) for key, (grade, note) in verdicts.items() if key not in known
+            }
+            if new:
+                entry = {"iteration": iteration, "phase": phase, "verdicts": new}
+                self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+                self._file.flush()
+                known |= new
 
     def forget(self, before: int) -> None:
         """Drops iterations < `before` from memory; the file keeps them."""

@@ -1,4 +1,8 @@
-"""Named configurations: one file an experiment, each with a function `config() -> Config`."""
+"""Named configurations: one file an experiment, each with `config(algorithm) -> Config`.
+
+The functions give the set-up and what the paper gives VinePPO in it; with another method, the
+numbers of that method (`vinejax.config.with_algorithm`, and in the file those of both).
+"""
 
 import importlib
 import pkgutil
@@ -11,8 +15,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def get(name: str) -> Config:
-    """The configuration `name`; raises ConfigError with the nearest names when there is none."""
+def get(name: str, algorithm: str | None = None) -> Config:
+    """The configuration `name`, of VinePPO or of another method.
+
+    Raises ConfigError with the nearest names when there is none.
+    """
     if name not in names():
         raise ConfigError(f"there is no config {name!r}; {nearest(name, names())}")
-    return importlib.import_module(f"{__name__}.{name}").config()
+    module = importlib.import_module(f"{__name__}.{name}")
+    return module.config() if algorithm is None else module.config(algorithm)

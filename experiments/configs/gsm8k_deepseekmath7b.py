@@ -15,6 +15,7 @@ Command         python -m experiments.run --config=gsm8k_deepseekmath7b
 from vinejax.config import (
     CheckpointConfig,
     Config,
+    DpoConfig,
     EvaluationConfig,
     Gsm8kOptions,
     MeshConfig,
@@ -24,12 +25,13 @@ from vinejax.config import (
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """650 iterations of 64 problems x 8 trajectories, 16 updates each."""
-    return Config(
+    setup = Config(
         name="gsm8k_deepseekmath7b",
         iterations=650,
         prompts=64,
@@ -51,6 +53,7 @@ def config() -> Config:
             kl=1e-4,
             max_sequence=2499,
         ),
+        dpo=DpoConfig(beta=0.3),
         sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=5e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=60,
@@ -62,6 +65,7 @@ def config() -> Config:
             max_new_tokens=1024,
             context=2047,
         ),
-        checkpoint=CheckpointConfig(every=10, keep=2, keep_period=60),
+        checkpoint=CheckpointConfig(every=30 if algorithm == "ppo" else 10, keep=2, keep_period=60),
         mesh=MeshConfig(fsdp=8),
     )
+    return with_algorithm(setup, algorithm)

@@ -12,6 +12,7 @@ Command         python -m experiments.run --config=gsm8k_rho1b
 from vinejax.config import (
     CheckpointConfig,
     Config,
+    DpoConfig,
     EvaluationConfig,
     Gsm8kOptions,
     PolicyConfig,
@@ -20,12 +21,13 @@ from vinejax.config import (
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """650 iterations of 64 problems x 8 trajectories, 16 updates each."""
-    return Config(
+    setup = Config(
         name="gsm8k_rho1b",
         iterations=650,
         prompts=64,
@@ -47,6 +49,7 @@ def config() -> Config:
             kl=1e-4,
             max_sequence=2048,
         ),
+        dpo=DpoConfig(beta=0.3),
         sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=1e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=40,
@@ -58,5 +61,6 @@ def config() -> Config:
             max_new_tokens=1024,
             context=2047,
         ),
-        checkpoint=CheckpointConfig(every=10, keep=2, keep_period=40),
+        checkpoint=CheckpointConfig(every=40 if algorithm == "ppo" else 10, keep=2, keep_period=40),
     )
+    return with_algorithm(setup, algorithm)

@@ -15,20 +15,23 @@ Command         python -m experiments.run --config=gsm8k_smollm2 \\
 from vinejax.config import (
     CheckpointConfig,
     Config,
+    DpoConfig,
     EvaluationConfig,
     Gsm8kOptions,
     PolicyConfig,
+    RestemConfig,
     SamplingConfig,
     SftConfig,
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """4 problems x 4 trajectories an iteration, 3 rollouts a state, no SFT."""
-    return Config(
+    setup = Config(
         name="gsm8k_smollm2",
         iterations=10,
         prompts=4,
@@ -38,9 +41,12 @@ def config() -> Config:
         sampling=SamplingConfig(max_new_tokens=192, context=640),
         values=ValuesConfig(k=3, context=640, max_step=25),
         update=UpdateConfig(minibatch=4, microbatch=4, max_sequence=640),
+        dpo=DpoConfig(beta=0.3),
+        restem=RestemConfig(rounds=2),
         sft=SftConfig(epochs=0, batch=16, microbatch=4, max_length=640),
         evaluation=EvaluationConfig(
             every=5, problems=16, samples=2, max_new_tokens=192, context=640
         ),
         checkpoint=CheckpointConfig(every=1, keep=2),
     )
+    return with_algorithm(setup, algorithm)

@@ -24,12 +24,13 @@ from vinejax.config import (
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """1000 iterations of 64 problems x 8 trajectories, 16 updates each."""
-    return Config(
+    setup = Config(
         name="math_deepseekmath7b",
         iterations=1000,
         prompts=64,
@@ -71,6 +72,7 @@ def config() -> Config:
             max_new_tokens=1024,
             context=4095,
         ),
-        checkpoint=CheckpointConfig(every=10, keep=2, keep_period=60),
+        checkpoint=CheckpointConfig(every=30 if algorithm == "ppo" else 10, keep=2, keep_period=60),
         mesh=MeshConfig(fsdp=8),
     )
+    return with_algorithm(setup, algorithm)

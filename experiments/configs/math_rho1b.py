@@ -22,12 +22,13 @@ from vinejax.config import (
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """1000 iterations of 64 problems x 8 trajectories, 16 updates each."""
-    return Config(
+    setup = Config(
         name="math_rho1b",
         iterations=1000,
         prompts=64,
@@ -69,5 +70,6 @@ def config() -> Config:
             max_new_tokens=1024,
             context=2047,
         ),
-        checkpoint=CheckpointConfig(every=10, keep=2, keep_period=40),
+        checkpoint=CheckpointConfig(every=40 if algorithm == "ppo" else 10, keep=2, keep_period=40),
     )
+    return with_algorithm(setup, algorithm)

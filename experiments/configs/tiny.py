@@ -14,11 +14,13 @@ from vinejax.config import (
     EvaluationConfig,
     LedgerOptions,
     PolicyConfig,
+    RestemConfig,
     SamplingConfig,
     SftConfig,
     TaskConfig,
     UpdateConfig,
     ValuesConfig,
+    with_algorithm,
 )
 
 # 8 operations: a prompt of 19 tokens (BOS, 17 characters, end of prompt) and a response of 58
@@ -26,9 +28,9 @@ from vinejax.config import (
 PROMPT, RESPONSE, CONTEXT = 24, 64, 96
 
 
-def config() -> Config:
+def config(algorithm: str = "vineppo") -> Config:
     """16 problems x 4 trajectories an iteration, 3 rollouts a state, 200 updates in all."""
-    return Config(
+    setup = Config(
         name="tiny",
         iterations=50,
         prompts=16,
@@ -60,6 +62,7 @@ def config() -> Config:
             b2=0.99,
             max_sequence=CONTEXT,
         ),
+        restem=RestemConfig(rounds=5),
         sft=SftConfig(
             epochs=8,  # 1,000 steps over 4,000 demonstrations
             batch=32,
@@ -83,3 +86,4 @@ def config() -> Config:
         ),
         checkpoint=CheckpointConfig(every=10, keep=2),
     )
+    return with_algorithm(setup, algorithm)

@@ -22,6 +22,11 @@ def test_grpo_by_hand():
     assert_allclose(advantages.grpo(REWARDS), expected, rtol=1e-5)
 
 
+def test_grpo_without_the_standard_deviation_is_the_reward_less_the_mean():
+    assert_allclose(advantages.grpo(REWARDS, std=False), [0.375, -0.625, -0.125, 0.375], rtol=1e-5)
+    assert_array_equal(advantages.grpo(np.full(8, 0.1), std=False), np.zeros(8))
+
+
 def test_vine_with_one_step_and_the_leave_one_out_mean_as_value_is_rloo():
     for i, own in enumerate(advantages.rloo(REWARDS)):
         others = np.delete(REWARDS, i).mean()

@@ -41,6 +41,14 @@ def in_policy_update(reached: Countdown) -> None:
     update.make_step = _with_step(update.make_step, reached)
 
 
+def in_critic_update(reached: Countdown) -> None:
+    update.make_critic_step = _with_step(update.make_critic_step, reached)
+
+
+def in_pair_update(reached: Countdown) -> None:
+    update.make_dpo_step = _with_step(update.make_dpo_step, reached)
+
+
 def _with_step(make: Callable[..., update.Sharded], reached: Countdown) -> Any:
     def make_step(*arguments: Any) -> update.Sharded:
         made = make(*arguments)

@@ -110,9 +110,8 @@ def without_time(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary(out: Path) -> dict[str, Any]:
     """summary.json without the seconds."""
-    return {
-        k: v for k, v in json.loads((out / "summary.json").read_text()).items() if k != "seconds"
-    }
+    entries = json.loads((out / "summary.json").read_text())
+    return {k: v for k, v in entries.items() if not k.startswith("seconds")}
 
 
 def rollouts(out: Path) -> dict[str, bytes]:

@@ -25,3 +25,12 @@ class Digits(Ledger):
             self.step_failures += 1
             return [0, len(response)]
         return super().split_steps(response)
+
+
+class Hopeless(Digits):
+    """No response is worth anything."""
+
+    name = "hopeless"
+
+    def grade(self, problem: Problem, response: str) -> float:
+        return 0.0

@@ -40,9 +40,10 @@ def test_a_run_of_another_configuration(refused: Refused, old_run: Path):
     [
         {"update__decay": "linear"},
         {"update__decay": "constant"},  # tiny has a warm-up
+        {"algorithm": "dpo_positive", "update__decay": "constant", "update__warmup_ratio": 0},
     ],
 )
-def test_another_length_where_the_learning_rate_depends_on_it(
+def test_another_length_where_what_is_learned_depends_on_it(
     changes: dict[str, Any], refused: Refused, old_run: Path
 ):
     config, _ = cli.parse(runs.flags(old_run, **changes), run.RunFlags(), "", "")

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from vinejax.sampler.decode import _attend
+from vinejax.sampler.decode import _attend, unblocked
 
 ROWS, SLOTS, GROUPS, COPIES, SIZE, CELLS, RING = 2, 3, 2, 2, 8, 10, 6
 
@@ -19,7 +19,8 @@ def ordinary(q, keys, values):
 
 @pytest.mark.parametrize("trunk_cells", [(0, 0), (0, 4), (3, 10), (9, 10)])
 @pytest.mark.parametrize("ring_cells", [1, 4, RING])
-def test_two_caches_are_one_softmax(trunk_cells, ring_cells):
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_two_caches_are_one_softmax(trunk_cells, ring_cells, blocks):
     rng = np.random.default_rng(0)
     slots = ROWS * SLOTS
     q = rng.normal(size=(slots, GROUPS * COPIES, SIZE))
@@ -30,8 +31,10 @@ def test_two_caches_are_one_softmax(trunk_cells, ring_cells):
     begin, end = trunk_cells
     in_trunk = np.tile((np.arange(CELLS) >= begin) & (np.arange(CELLS) < end), (slots, 1))
     in_ring = np.tile(np.arange(RING) < ring_cells, (slots, 1))
+    blocked = ring_keys.reshape(slots, GROUPS, SIZE, blocks, RING // blocks).swapaxes(2, 3)
+    assert_array_equal(unblocked(jnp.asarray(blocked)), jnp.asarray(ring_keys))
     single = [
-        jnp.asarray(x, jnp.float32) for x in (q, trunk_keys, trunk_values, ring_keys, ring_values)
+        jnp.asarray(x, jnp.float32) for x in (q, trunk_keys, trunk_values, blocked, ring_values)
     ]
     out = _attend(
         single[0],

@@ -74,6 +74,20 @@ def test_a_nucleus_larger_than_the_candidates_is_drawn_exactly(size):
     assert_allclose(seen, expected, atol=4e-4)
 
 
+@pytest.mark.parametrize("top_p", [0.3, 0.7, 0.999])
+def test_a_large_nucleus_is_cut_inside_ties_at_the_lower_id(top_p):
+    """Ten values for 1000 tokens, so the cut lies among equal ones; against a stable sort."""
+    logits = np.random.default_rng(9).integers(0, 10, 1000) * 0.05
+    expected = kept_set(logits, 1.0, top_p, 0)
+    assert (expected > 0).sum() > CANDIDATES
+    out = draws(logits, Settings(1.0, top_p), count=20_000)
+    seen = np.bincount(np.asarray(out.token), minlength=len(logits))
+    last = np.flatnonzero(expected)[-1]
+    assert not seen[expected == 0].any()
+    assert seen[last - 50 : last + 1].any()
+    assert_allclose(np.exp(out.logprob), expected[np.asarray(out.token)], rtol=1e-4)
+
+
 def test_a_draw_does_not_depend_on_the_rows_beside_it():
     rng = np.random.default_rng(3)
     sharp, flat = rng.normal(size=(8, 500)) * 8, rng.normal(size=(8, 500)) * 0.1

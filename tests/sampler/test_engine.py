@@ -12,7 +12,7 @@ from scipy import stats
 from tests.models import tiny
 from vinejax import policy, sampler
 from vinejax.arrays import Finish
-from vinejax.sampler import Jobs, Layout, Settings, Trunks, decode, engine, tables
+from vinejax.sampler import Jobs, Layout, Settings, Trunks, decode, engine, schedule, tables
 from vinejax.stop import StopTable
 
 KEY = jax.random.key(7)
@@ -340,8 +340,8 @@ def poisoned(state, value):
 def test_unused_cache_cells_have_no_influence(model, expected, monkeypatch):
     config, weights = model
     trunks, jobs = a_job_list()
-    fresh = engine.init
-    monkeypatch.setattr(engine, "init", lambda *a: poisoned(fresh(*a), 1e9))
+    fresh = schedule.init
+    monkeypatch.setattr(schedule, "init", lambda *a: poisoned(fresh(*a), 1e9))
     bank = sampler.prefill(weights, config, trunks, np.arange(5), 8)
     cells = np.arange(bank.keys[0].shape[-1])
     is_unused = jnp.asarray(cells >= np.append(trunks.length, [0, 0, 0])[:, None])
@@ -408,7 +408,7 @@ def compiled_loop(weights, config, layout, cells):
     table = tables.table(trunks, jobs, SETTINGS, KEY, 64)
     queue = tables.queue(jobs.trunk, 4)
     bank = decode.empty_cache(config, 4, cells)
-    state = engine.init(config, layout, cells)
+    state = schedule.init(config, layout, cells, queue)
     stop = tables.stop_arrays(SETTINGS, config)
     lowered = engine.run_chunk.lower(
         weights, config, SETTINGS, layout, bank, queue, table, stop, state

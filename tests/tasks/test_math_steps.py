@@ -70,6 +70,10 @@ WORKED = [
         "\nThen $2x = 10$.\nSo $x=\\boxed{5}$.",
     ],
     [
+        "\nThe line goes from the first of the two points on to",
+        " to the other one of these points which is where it ends at last",
+    ],
+    [
         "\nWe know that\n$$f(1)=2.$$\nThus $\\boxed{2}$.",
     ],
     [
@@ -94,6 +98,10 @@ FAILURES = [
     "\nWe have\n\\begin{align*}\nx &= 2 \\text{ if $y$ is odd}\n\\end{align*}\nand so on for y.",
     "\nThere are three:\n\\begin{itemize}\n\\item $x=1$\n\\item \\(x=2\\)\n\\end{itemize}\nWe add.",
     "\nIn the two cases \\begin{cases} 1 & \\(x > 0\\) \\\\ 0 & else \\end{cases} it holds.",
+    # Nested only in what is left behind a cut: from the `$$` that closed to the next `$`.
+    "\nWe look at the sum of all of these products once more because it helps us with what is left "
+    "of this problem, in which $$(p+q+r+s)(t+u+v)=pt+pu+pv+qt+qu+qv+rt+ru$$goes into the place of "
+    "the three other letters in \\[3abc\\]so that $abc$ is 5.",
     "\nHe pays 5$ for it, and with \\[x = 3,\\] he pays 10$ for all that there is.",
 ]
 # Nested, and not a failure, or short, and not a failure.

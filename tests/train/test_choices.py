@@ -81,7 +81,7 @@ def test_the_end_of_an_unfinished_response_is_dropped_or_kept():
     finished = [r for r in batch.responses if r.finish == Finish.EOS and r.text[:1] != "\n"]
     assert all(r.tokens[-1] == EOS for r in finished)
     assert len(batch.responses) == setup.config.episodes
-    assert measures.sampler_scorer_gap(batch, given).max() < 1e-4
+    assert measures.sampler_scorer_gap(batch, given.old).max() < 1e-4
 
 
 def test_behind_a_stop_string_an_end_is_trained_only_if_asked_for():
@@ -103,7 +103,7 @@ def test_behind_a_stop_string_an_end_is_trained_only_if_asked_for():
         assert rows["is_response"][m, last]
         assert rows["advantages"][m, last] == given.step_advantages[m][-1]
         assert rows["old_logp"][m, last] < 0
-    assert measures.sampler_scorer_gap(appended, given).max() < 1e-4
+    assert measures.sampler_scorer_gap(appended, given.old).max() < 1e-4
 
 
 def test_an_appended_end_has_the_advantage_of_the_last_step():

@@ -159,7 +159,7 @@ Export and import undo each other, byte for byte.
   tests/test_tokenizer.py::test_saved_tokenizer_loads_here_and_in_transformers_with_the_same_ids
 """
 
-# Not here: a critic in the loop (GAE is a function), a KL term in the reward (it is in the loss).
+# Not here: a KL term in the reward (it is in the loss).
 CREDIT = """
 The terminal state is worth 0 and is never sampled.
   tests/vine/test_states.py::test_the_first_state_is_the_prompt_and_the_last_is_before_the_last_step
@@ -188,6 +188,7 @@ Rollouts of a state are not the trajectory that is judged, and have keys of thei
   tests/train/test_credit.py::test_truncated_rollouts_are_worth_0_and_counted
 Masked values do not leak into GAE.
   tests/advantages/test_gae.py::test_masked_values_and_rewards_do_not_leak
+  tests/update/test_critic.py::test_garbage_in_masked_slots_and_tokens_beyond_the_length_change_nothing
 The reward stands on the last token, not on the padding behind it.
   tests/advantages/test_gae.py::test_the_reward_stands_on_the_last_token_of_a_row_not_on_its_padding
   tests/train/test_credit.py::test_advantages_telescope_to_reward_minus_the_value_of_the_prompt
@@ -199,15 +200,18 @@ Whitening one token, equal tokens or a batch on eight devices is exact, and sees
 A group that is all right or all wrong gets 0 and stays in the counts.
   tests/advantages/test_group.py::test_equal_rewards_and_a_single_sample_give_exactly_0
   tests/traps/test_credit.py::test_groups_that_are_all_right_or_all_wrong_get_exactly_0
+  tests/train/algorithms/test_policy_gradient.py::test_constant_rewards_move_nothing_but_by_the_kl_term
   tests/traps/test_credit.py::test_tokens_of_a_group_that_teaches_nothing_stay_in_the_denominator
 """
 
-# Not here, as none exists: dropout, dual clip, a constant divisor of the loss (Dr. GRPO).
+# Not here, as none exists: dropout, dual clip.
 UPDATE = """
 The micro-batch changes neither loss nor gradient, however uneven the lengths.
   tests/update/test_step.py::test_the_micro_batch_is_a_matter_of_memory_alone
   tests/update/test_step.py::test_lengths_10_10_10_400_have_the_token_mean_whatever_the_micro_batch
   tests/update/test_losses.py::test_the_mean_over_unequal_lengths_is_the_tokens_not_the_rows
+A constant divisor (Dr. GRPO) weighs tokens alike and leaves the KL term as it is.
+  tests/update/test_step.py::test_a_constant_divisor_weighs_every_token_alike_whatever_the_lengths
 Devices and meshes change neither loss nor gradient nor new weights.
   tests/update/test_mesh.py::test_loss_gradient_and_new_parameters_do_not_depend_on_the_mesh
   tests/update/test_mesh.py::test_nor_does_accumulation_on_a_mesh
@@ -249,12 +253,79 @@ The learning rate counts optimizer steps, wherever the run was resumed.
   tests/e2e/test_resume.py::test_a_run_killed_again_and_again_equals_one_that_was_not
 """
 
+GRADING = """
+A grader that hangs is ended at its limit, and leaves no live worker.
+  tests/traps/test_grading.py::test_a_time_out_leaves_no_live_worker
+  tests/traps/test_grading.py::test_an_answer_that_still_hangs_does_not_outlive_the_pool
+  tests/test_grading.py::test_no_worker_outlives_a_killed_run
+  tests/tasks/test_time_limits.py::test_all_comparisons_of_an_answer_share_one_limit
+A hang or a crash costs its own answer only, and one limit.
+  tests/test_grading.py::test_a_hang_costs_its_own_answer_only
+  tests/test_grading.py::test_a_crash_costs_its_own_answer_only
+  tests/tasks/test_time_limits.py::test_one_hanging_answer_in_64_costs_its_own_verdict_and_one_limit
+A time-out that is a matter of luck is the same after a resume.
+  tests/train/test_grading_faults.py::test_random_time_outs_change_no_number_of_a_run_that_is_killed_and_goes_on
+  tests/test_grading.py::test_resumed_run_takes_verdicts_from_the_journal
+  tests/traps/test_grading.py::test_an_answer_that_is_submitted_twice_at_once_keeps_its_first_verdict
+Grading works outside the main thread.
+  tests/traps/test_grading.py::test_graders_work_outside_the_main_thread
+  tests/test_grading.py::test_grading_works_from_threads_and_overlaps
+What the paper's graders and the strict one take for equal is known, case by case.
+  tests/traps/test_grading.py::test_equality_of_each_grader
+  tests/tasks/test_math_compare.py::test_pairs
+  tests/tasks/test_math_compare.py::test_whole_texts
+  tests/tasks/test_math_strict.py::test_equality
+  tests/tasks/test_gsm8k.py::test_grades
+  tests/train/test_evaluation.py::test_both_graders_see_the_same_responses
+Two boxes, nested braces, an empty box, no box: it is known which answer a text has.
+  tests/tasks/test_math_extract.py::test_first_rule_that_fits
+  tests/tasks/test_math_strict.py::test_answer_of_a_text
+  tests/train/test_evaluation.py::test_truncated_responses_are_graded_or_wrong
+Gold solutions are right, nothing is wrong, and a grade depends on no other.
+  tests/tasks/test_math_compare.py::test_every_gold_equals_itself
+  tests/tasks/test_math_strict.py::test_every_gold_is_right
+  tests/tasks/test_math_strict.py::test_every_gold_of_gsm8k_is_right
+  tests/traps/test_grading.py::test_an_answer_that_is_missing_is_wrong
+  tests/traps/test_grading.py::test_grades_depend_neither_on_the_order_nor_on_what_was_graded_before
+  tests/test_grading.py::test_unicode_that_is_no_utf8_is_graded
+An answer is graded once, and alike as a trajectory and as a rollout.
+  tests/test_grading.py::test_equal_items_are_graded_once
+  tests/traps/test_grading.py::test_an_answer_has_one_verdict_in_all_phases_of_an_iteration
+"""
+
+EVALUATION = """
+An evaluation runs once a step, with keys of its own, and does not change training.
+  tests/traps/test_evaluation.py::test_evaluations_run_once_each_and_with_keys_of_their_own
+  tests/e2e/test_resume.py::test_evaluations_do_not_change_training
+Rows that only fill up a batch have no weight; fewer prompts than devices are no problem.
+  tests/traps/test_evaluation.py::test_five_rows_on_eight_devices_are_filled_up_with_rows_of_no_weight
+  tests/traps/test_evaluation.py::test_the_last_rows_of_a_score_are_those_of_a_score_by_themselves
+  tests/update/test_step.py::test_rows_that_fill_up_a_batch_have_no_weight
+  tests/update/test_sft.py::test_rows_without_a_response_have_no_weight
+  tests/update/test_mesh.py::test_rows_that_do_not_divide_over_the_devices_are_refused
+  tests/e2e/test_mesh.py::test_an_iteration_does_not_depend_on_the_mesh
+pass@k is unbiased, and pass@1 has an interval over problems.
+  tests/test_statistics.py::test_pass_at_k_equals_the_share_of_subsets_with_a_right_answer
+  tests/test_statistics.py::test_more_samples_of_the_same_problems_do_not_narrow_the_interval
+  tests/test_statistics.py::test_interval_covers_the_truth_of_correlated_samples
+  tests/train/test_evaluation.py::test_pass_at_k_for_powers_of_two_up_to_the_samples
+No test problem is in training, and the splits have the published sizes.
+  tests/tasks/test_math.py::test_problems_of_the_test_set_are_in_no_other_split
+  tests/tasks/test_math.py::test_test_problems_are_recognised_by_text_not_by_id_or_blanks
+  tests/tasks/test_math.py::test_whole_sets_must_leave_12000
+  tests/tasks/test_math.py::test_full_splits_have_the_sizes_of_the_paper_and_share_no_problem
+  tests/tasks/test_gsm8k.py::test_full_splits_have_the_sizes_of_the_paper_and_share_no_problem
+  tests/tasks/test_ledger.py::test_splits_share_no_problem
+"""
+
 GROUPS = {
     "sampling": SAMPLING,
     "text": TEXT,
     "scoring": SCORING,
     "credit": CREDIT,
     "update": UPDATE,
+    "grading": GRADING,
+    "evaluation": EVALUATION,
 }
 
 

@@ -14,7 +14,7 @@ from tests.train.enumerable import CONFIG, Characters, Majority, setup_of
 from vinejax import policy, sampler
 from vinejax.arrays import Finish
 from vinejax.config import TaskConfig
-from vinejax.sampler import Jobs, Layout, Settings, Trunks, bucket, engine, tables
+from vinejax.sampler import Jobs, Layout, Settings, Trunks, bucket, engine, schedule, tables
 from vinejax.sampler.bank import empty_bank
 from vinejax.tasks import Problem
 from vinejax.train.setup import prepare
@@ -32,7 +32,8 @@ def model():
 def test_fresh_caches_are_zero_in_every_cell(model):
     """0 x NaN is NaN: a mask does not help against values in memory that nothing has written."""
     config, _ = model
-    state = engine.init(config, LAYOUT, 16)
+    queue = tables.queue(np.zeros(4, int), 4)
+    state = schedule.init(config, LAYOUT, 16, queue)
     for leaf in jax.tree.leaves((state.trunks, state.ring, empty_bank(config, 4, 16))):
         assert leaf.size
         assert_array_equal(leaf, 0)

@@ -133,6 +133,25 @@ def test_a_ratio_that_is_not_finite_trips_the_guard_and_leaves_parameters_alone(
         jax.tree.map(assert_array_equal, moved, params)
 
 
+def test_a_constant_divisor_weighs_every_token_alike_whatever_the_lengths(
+    run, assert_same, batch, hyper
+):
+    """Dr. GRPO: the sum over tokens by rows x 20, where the mean divides by 53 tokens."""
+    mean, fixed = run(batch, kl=0.0), run(batch, kl=0.0, length_divisor=20)
+    assert_allclose(fixed[0].policy_loss * 8 * 20, mean[0].policy_loss * 53, rtol=1e-5)
+    assert_allclose(fixed[0].grad_norm * 8 * 20, mean[0].grad_norm * 53, rtol=1e-5)
+    assert_same(run(batch, length_divisor=20), run(batch, length_divisor=20, microbatch=2))
+    # The KL term stays what it is: a sum over a sequence's tokens, a mean over sequences.
+    assert_allclose(run(batch, length_divisor=20)[0].kl_loss, run(batch)[0].kl_loss, rtol=1e-6)
+    only_kl = [
+        run(replace(batch, advantages=0 * batch.advantages), **setting)
+        for setting in ({}, {"length_divisor": 20})
+    ]
+    assert_same(*only_kl)
+    filled = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x)]), batch)
+    assert_same(run(batch, length_divisor=20), run(filled, length_divisor=20))
+
+
 def test_equal_advantages_leave_only_the_kl_term(run, batch):
     metrics, _, _ = run(replace(batch, advantages=jnp.full(batch.tokens.shape, 0.1)))
     assert metrics.policy_loss == 0
@@ -149,6 +168,7 @@ def test_equal_advantages_leave_only_the_kl_term(run, batch):
         {"kl_clamp": 0.01},
         {"ratio_guard": 0.5},
         {"whiten": False},
+        {"length_divisor": 20},
     ],
     ids=str,
 )

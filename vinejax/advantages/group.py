@@ -12,13 +12,16 @@ from jaxtyping import Array, Float
 Vector = np.ndarray | Array
 
 
-def grpo(rewards: Float[Vector, "n"]) -> Float[Vector, "n"]:
+def grpo(rewards: Float[Vector, "n"], std: bool = True) -> Float[Vector, "n"]:
     """(R_i - mean R) / std R over the n samples of one prompt; 0 for equal rewards and for n = 1.
 
     The standard deviation divides by n - 1, without an epsilon: paper and authors leave both open.
+    Without `std` it is R_i - mean R (Dr. GRPO, arXiv 2503.20783).
     """
     above = _from_first(rewards)
     deviation = above - above.mean()
+    if not std:
+        return deviation
     variance = (deviation**2).sum() / max(above.shape[0] - 1, 1)
     return deviation / (variance + (variance == 0)) ** 0.5
 

@@ -18,12 +18,13 @@ from vinejax.config.errors import ConfigError, Preempted, UserError, nearest
 from vinejax.config.fields import (
     ALGORITHMS,
     OPTIONS,
-    PLANNED_ALGORITHMS,
     TASKS,
     AdvantagesConfig,
     Architecture,
     CheckpointConfig,
     Config,
+    CriticConfig,
+    DpoConfig,
     EngineConfig,
     EvaluationConfig,
     GradingConfig,
@@ -32,6 +33,7 @@ from vinejax.config.fields import (
     MathOptions,
     MeshConfig,
     PolicyConfig,
+    RestemConfig,
     SamplingConfig,
     SftConfig,
     TaskConfig,
@@ -40,11 +42,11 @@ from vinejax.config.fields import (
     ValuesConfig,
 )
 from vinejax.config.rules import every_n_tokens, validate
+from vinejax.config.variants import with_algorithm
 
 __all__ = [
     "ALGORITHMS",
     "OPTIONS",
-    "PLANNED_ALGORITHMS",
     "RESUME_MAY_CHANGE",
     "TASKS",
     "AdvantagesConfig",
@@ -52,6 +54,8 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "ConfigError",
+    "CriticConfig",
+    "DpoConfig",
     "EngineConfig",
     "EvaluationConfig",
     "GradingConfig",
@@ -61,6 +65,7 @@ __all__ = [
     "MeshConfig",
     "PolicyConfig",
     "Preempted",
+    "RestemConfig",
     "SamplingConfig",
     "SftConfig",
     "TaskConfig",
@@ -78,5 +83,6 @@ __all__ = [
     "nearest",
     "to_dict",
     "validate",
+    "with_algorithm",
     "with_preset",
 ]

@@ -25,6 +25,7 @@ class Choice:
     field: str | None = None  # dotted name
     values: tuple[Any, Any] = (None, None)  # the field's, for authors and clean
     task: str | None = None  # the only task that it concerns
+    algorithms: tuple[str, ...] | None = None  # the only methods that it concerns
     here: str = ""  # without a field: what is done, and why
 
     def value(self, preset: str) -> Any:
@@ -59,6 +60,7 @@ CHOICES = (
         "1024 less the tokens before the state",
         "values.budget",
         ("state", "remaining"),
+        algorithms=("vineppo",),
     ),
     Choice(
         "seeds",
@@ -120,6 +122,7 @@ CHOICES = (
         "values.max_step",
         (25, None),
         task="gsm8k",
+        algorithms=("vineppo",),
     ),
     Choice(
         "sequence_cap",
@@ -154,8 +157,16 @@ CHOICES = (
         "the same (without, estimates are independent and cost more)",
         "values.deduplicate",
         (True, True),
+        algorithms=("vineppo",),
     ),
-    Choice("whitening", "on", "the same", "advantages.whiten", (True, True)),
+    Choice(
+        "whitening",
+        "on",
+        "the same",
+        "advantages.whiten",
+        (True, True),
+        algorithms=("vineppo", "ppo"),
+    ),
 )
 
 
@@ -167,7 +178,7 @@ def choices(config: Config) -> dict[str, str]:
 def with_preset(config: Config, preset: str) -> Config:
     """`config` with every field that is a choice set as "authors" or "clean" have it.
 
-    Choices that belong to another task stay. Raises ConfigError for another name.
+    Choices that belong to another task or method stay. Raises ConfigError for another name.
     """
     if preset not in PRESETS:
         raise ConfigError(f"choices is {preset!r}; {nearest(preset, PRESETS)}")
@@ -194,15 +205,20 @@ def markdown() -> str:
 def _state(choice: Choice, config: Config) -> str:
     if choice.field is None:
         return choice.here
-    if not _concerns(choice, config):
+    if choice.task not in (None, config.task.name):
         return f"not of task {config.task.name}"
+    if not _concerns(choice, config):
+        return f"not of algorithm {config.algorithm}"
     value = get(config, choice.field)
     taken = [preset for preset in PRESETS if choice.value(preset) == value]
     return f"{' and '.join(taken) or 'other'}: {choice.field}={value}"
 
 
 def _concerns(choice: Choice, config: Config) -> bool:
-    return choice.task in (None, config.task.name)
+    methods = choice.algorithms
+    return choice.task in (None, config.task.name) and (
+        methods is None or config.algorithm in methods
+    )
 
 
 def _put(record: Any, name: str, value: Any) -> Any:

@@ -68,6 +68,9 @@ def _read(hint: Any, value: Any, name: str) -> Any:
             return _build(typing.cast(type, option), value, name + ".")
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            kind = typing.get_args(option)[0]
+            return tuple(_read(kind, one, f"{name}[{i}]") for i, one in enumerate(value))
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if isinstance(option, type) and type(value) is option:
@@ -80,6 +83,8 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(option) for option in hint.__args__)
     if typing.get_origin(hint) is Literal:
         return " or ".join(typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return f"a list of {_describe(typing.get_args(hint)[0])}"
     return "null" if hint is types.NoneType else hint.__name__
 
 
@@ -111,11 +116,13 @@ def differences(old: Config, new: Config) -> tuple[str, ...]:
     """Fields that forbid resuming a run of `old` as `new`, each as "name: old -> new".
 
     `iterations` may change only while the learning rate is constant: warm-up and decay are shares
-    of the whole run, so another length would have had other learning rates from the start.
+    of the whole run, so another length would have had other learning rates from the start. With a
+    method that trains once a round it may not: rounds are shares of the run, too.
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     allowed = set(RESUME_MAY_CHANGE)
-    if old.update.decay != "constant" or old.update.warmup_ratio > 0:
+    in_rounds = old.algorithm in ("restem", "dpo_positive")
+    if old.update.decay != "constant" or old.update.warmup_ratio > 0 or in_rounds:
         allowed.remove("iterations")
     return tuple(
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"

@@ -10,8 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ALGORITHMS = ("vineppo", "sft")
-PLANNED_ALGORITHMS = ("ppo", "grpo", "rloo", "restem", "dpo_positive")
+ALGORITHMS = ("vineppo", "ppo", "grpo", "rloo", "restem", "dpo_positive", "sft")
 TASKS = ("ledger", "gsm8k", "math")
 
 
@@ -141,10 +140,13 @@ class ValuesConfig:
 
 @dataclass(frozen=True)
 class AdvantagesConfig:
-    """From values to one number a token."""
+    """From rewards or values to one number a token."""
 
-    whiten: bool = True  # Zero mean and unit variance over the minibatch's response tokens (paper).
-    permute: bool = False  # Ablation: shuffle the step advantages within each response.
+    # Zero mean and unit variance over the minibatch's response tokens (paper: vineppo and ppo; it
+    # does not say for grpo and rloo, whose configurations have it off).
+    whiten: bool = True
+    permute: bool = False  # Ablation of vineppo: shuffle the step advantages within each response.
+    std: bool = True  # Of grpo: divide by the group's standard deviation; false = Dr. GRPO.
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,9 @@ class UpdateConfig:
     """PPO and its optimizer (paper, appendix C; authors' ppo_MATH.jsonnet)."""
 
     epochs: int = 2  # Passes over an iteration's trajectories.
-    minibatch: int = 64  # Sequences in one optimizer step, over all devices.
-    microbatch: int = 64  # Sequences in one backward pass, over all devices; the sum is exact.
+    # Sequences (dpo_positive: pairs of them) in one optimizer step, over all devices.
+    minibatch: int = 64
+    microbatch: int = 64  # The same in one backward pass, over all devices; the sum is exact.
     learning_rate: float = 1e-6  # Peak.
     warmup_ratio: float = 0.03  # Share of all optimizer steps.
     # Shape of the warm-up; DeepSpeed's WarmupDecayLR, which the authors use, is logarithmic.
@@ -168,7 +171,46 @@ class UpdateConfig:
     kl: float = 1e-4  # Coefficient of the KL (k3) to the SFT policy, summed over a sequence.
     kl_clamp: float = 10.0  # Upper bound of one token's KL, nats.
     ratio_guard: float = 10.0  # A minibatch whose mean ratio exceeds it makes no update.
+    # What the policy term's sum over tokens is divided by: the minibatch's response tokens, or its
+    # sequences x sampling.max_new_tokens, whatever their lengths (constant = Dr. GRPO).
+    divisor: Literal["tokens", "constant"] = "tokens"
     max_sequence: int = 2048  # Prompt + response, BOS and EOS included (DeepSeekMath: 2499).
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    """The value network of ppo: its own copy of the SFT policy, its own optimizer.
+
+    What is not here (warm-up, decay, AdamW, batch sizes) is as in update.
+    """
+
+    learning_rate: float | None = None  # Peak; None = update.learning_rate (authors).
+    epochs: int | None = None  # Passes over an iteration's trajectories; None = update.epochs.
+    clip: float = 0.2  # Range around its old value that a value's loss is clipped to.
+    gamma: float = 1.0  # Discount a token (paper: 1).
+    lam: float = 1.0  # GAE's lambda (paper: 1, the best of its sweep).
+
+
+@dataclass(frozen=True)
+class RestemConfig:
+    """RestEM: rounds of sampling, keeping what is right, and training from the SFT policy."""
+
+    rounds: int = 10  # Divides iterations; the policy changes at the end of each round (authors).
+    keep: int = 10  # Correct responses kept of a problem in a round, at most (authors).
+    evaluate_every: int = 500  # Updates between validations within a round (authors).
+    # Stop at the first validation that does not improve (authors), or train to the end and keep
+    # the best one.
+    stopping: Literal["first", "best"] = "first"
+
+
+@dataclass(frozen=True)
+class DpoConfig:
+    """DPO-Positive: one round of sampling, then training on pairs of right and wrong responses."""
+
+    beta: float = 0.1  # Scale of the log-ratios in the loss (paper: 0.1 MATH, 0.3 GSM8K).
+    penalty: float = 50.0  # Weight of a right response's loss of probability; 0 = DPO (authors).
+    label_smoothing: float = 0.0  # Share of the pairs that are taken to be the wrong way round.
+    pairs: int = 64  # Pairs of a problem, at most, drawn without replacement (authors).
 
 
 @dataclass(frozen=True)
@@ -178,6 +220,12 @@ class SftConfig:
     path: str | None = None  # Folder or hub id of a policy after SFT; replaces the SFT phase.
     epochs: float = 2.0  # Passes over the demonstrations; 0 = no SFT; a fraction is allowed.
     learning_rate: float = 1e-5  # Peak (1e-5 RhoMath, 5e-5 DeepSeekMath).
+    # Peaks to compare on validation instead, each trained from the same start; none = one run with
+    # learning_rate (the paper tries several for each model).
+    learning_rates: tuple[float, ...] = ()
+    # Which checkpoint: the last (authors' configurations), or that end of an epoch which is best on
+    # validation (paper, with 3 epochs).
+    select: Literal["last", "validation"] = "last"
     batch: int = 64  # Sequences in one optimizer step.
     microbatch: int = 64  # Sequences in one backward pass.
     warmup_ratio: float = 0.03  # Share of all SFT steps, linear.
@@ -194,7 +242,9 @@ class SftConfig:
 class EvaluationConfig:
     """Sampled accuracy: on validation while training, on test at the end."""
 
-    every: int = 40  # Iterations between validations; 0 = only after SFT and at the end.
+    # Iterations between validations; 0 = only after SFT and at the end. (restem and dpo_positive:
+    # at the end of every round.)
+    every: int = 40
     problems: int = 500  # Validation problems, at most.
     test_problems: int | None = None  # Test problems, at most; None = as many as problems.
     samples: int = 16  # Responses to each problem (paper: 16).
@@ -249,7 +299,9 @@ class Config:
     """One run. `experiments.configs` has named ones; `validate` before use."""
 
     name: str = "custom"  # Part of the default output folder.
-    algorithm: str = "vineppo"  # vineppo, or sft (stops after supervised fine-tuning).
+    # The method: vineppo, ppo, grpo, rloo, restem, dpo_positive, sft (stops after supervised
+    # fine-tuning), or your own as module:Class.
+    algorithm: str = "vineppo"
     seed: int = 0  # All randomness of the run derives from it (the task's data has its own seed).
     iterations: int = 1000  # Rounds of sampling and updating (1000 MATH, 650 GSM8K).
     prompts: int = 64  # Problems in an iteration.
@@ -260,6 +312,9 @@ class Config:
     values: ValuesConfig = field(default_factory=ValuesConfig)
     advantages: AdvantagesConfig = field(default_factory=AdvantagesConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    restem: RestemConfig = field(default_factory=RestemConfig)
+    dpo: DpoConfig = field(default_factory=DpoConfig)
     sft: SftConfig = field(default_factory=SftConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -267,14 +322,16 @@ class Config:
     mesh: MeshConfig = field(default_factory=MeshConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
 
-    def validate(self, tasks: Collection[str] = TASKS) -> "Config":
+    def validate(
+        self, tasks: Collection[str] = TASKS, algorithms: Collection[str] = ALGORITHMS
+    ) -> "Config":
         """Return self if a run could start from it; ConfigError names field, value and remedy.
 
-        `tasks` are the names that exist; a name module:Class needs no registration.
+        `tasks` and `algorithms` are the names that exist; module:Class needs no registration.
         """
         from vinejax.config.rules import validate  # it imports this module
 
-        validate(self, tasks)
+        validate(self, tasks, algorithms)
         return self
 
     @property

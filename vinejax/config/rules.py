@@ -9,7 +9,6 @@ from vinejax.config.errors import ConfigError, nearest
 from vinejax.config.fields import (
     ALGORITHMS,
     OPTIONS,
-    PLANNED_ALGORITHMS,
     TASKS,
     Config,
 )
@@ -18,6 +17,7 @@ _POSITIVE = (lambda x: x > 0, "more than 0")
 _AT_LEAST_0 = (lambda x: x >= 0, "0 or more")
 _AT_LEAST_1 = (lambda x: x >= 1, "1 or more")
 _SHARE = (lambda x: 0 <= x <= 1, "between 0 and 1")
+_SMOOTHING = (lambda x: 0 <= x < 0.5, "0 or more and less than 0.5")
 _PENALTY = (lambda x: -1 <= x <= 0, "between -1 and 0")
 _NUCLEUS = (lambda x: 0 < x <= 1, "more than 0 and at most 1 (1 = off)")
 _MOMENT = (lambda x: 0 <= x < 1, "0 or more and less than 1")
@@ -32,21 +32,24 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         values.context update.epochs update.minibatch update.microbatch update.max_sequence
         sft.batch sft.microbatch sft.max_length evaluation.problems evaluation.test_problems
         evaluation.samples evaluation.max_new_tokens evaluation.context checkpoint.every
-        checkpoint.keep mesh.fsdp mesh.tensor""",
+        checkpoint.keep mesh.fsdp mesh.tensor critic.epochs restem.rounds restem.keep
+        restem.evaluate_every dpo.pairs""",
     ),
     (
         _AT_LEAST_0,
-        """iterations sampling.temperature sampling.top_k values.max_step update.weight_decay
+        """iterations sampling.temperature sampling.top_k values.max_step update.learning_rate
+        update.weight_decay critic.learning_rate dpo.penalty
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
         engine.rows engine.slots engine.wave engine.chunk""",
     ),
     (
         _POSITIVE,
-        """update.learning_rate update.eps update.max_grad_norm update.clip update.kl_clamp
+        """critic.clip dpo.beta update.eps update.max_grad_norm update.clip update.kl_clamp
         update.ratio_guard sft.learning_rate sft.eps sft.max_grad_norm grading.limit""",
     ),
-    (_SHARE, "update.warmup_ratio sft.warmup_ratio"),
+    (_SHARE, "update.warmup_ratio sft.warmup_ratio critic.gamma critic.lam"),
+    (_SMOOTHING, "dpo.label_smoothing"),
     (_PENALTY, "sampling.truncation_reward"),
     (_NUCLEUS, "sampling.top_p evaluation.top_p"),
     (_MOMENT, "update.b1 update.b2 sft.b1 sft.b2"),
@@ -56,10 +59,18 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
 )
 _ARCHITECTURE = "hidden layers heads kv_heads head_dim ffn"
 
+# Fields that one method alone reads, with the value that leaves it as it is: another value in a run
+# of another method would be a comparison that never took place.
+_OF_METHOD = (("advantages.permute", False, "vineppo"), ("advantages.std", True, "grpo"))
 
-def validate(config: Config, tasks: Collection[str] = TASKS) -> None:
+
+def validate(
+    config: Config,
+    tasks: Collection[str] = TASKS,
+    algorithms: Collection[str] = ALGORITHMS,
+) -> None:
     """Raise ConfigError for the first rule that `config` breaks; see `Config.validate`."""
-    _check_names(config, tasks)
+    _check_names(config, tasks, algorithms)
     for rule, names in _RANGES:
         for name in names.split():
             _check_range(config, name, rule)
@@ -68,6 +79,8 @@ def validate(config: Config, tasks: Collection[str] = TASKS) -> None:
     every_n_tokens(config.values.states)
     _check_batches(config)
     _check_lengths(config)
+    _check_method(config)
+    _check_sft(config)
 
 
 def every_n_tokens(states: str) -> int | None:
@@ -87,17 +100,12 @@ def every_n_tokens(states: str) -> int | None:
     )
 
 
-def _check_names(config: Config, tasks: Collection[str]) -> None:
-    if config.algorithm in PLANNED_ALGORITHMS:
-        raise ConfigError(
-            f"algorithm is {config.algorithm!r}: the algorithm {config.algorithm} is not available "
-            f"yet in this version; available: {', '.join(sorted(ALGORITHMS))}"
-        )
+def _check_names(config: Config, tasks: Collection[str], algorithms: Collection[str]) -> None:
     for label, value, known in (
-        ("algorithm", config.algorithm, ALGORITHMS),
+        ("algorithm", config.algorithm, algorithms),
         ("task.name", config.task.name, tasks),
     ):
-        if value not in known and not (label == "task.name" and ":" in value):
+        if value not in known and ":" not in value:
             raise ConfigError(
                 f"{label} is {value!r}, which does not exist; {nearest(value, known)}"
             )
@@ -197,3 +205,38 @@ def _check_lengths(config: Config) -> None:
                 f"{name} is {limit}, which leaves no room after task.max_prompt_tokens = "
                 f"{longest}: raise the first or lower the second"
             )
+
+
+def _check_sft(config: Config) -> None:
+    sft = config.sft
+    rates = sft.learning_rates
+    for rate in rates:
+        if not math.isfinite(rate) or rate <= 0:
+            raise ConfigError(
+                f"sft.learning_rates has {rate}: each must be more than 0, such as 1e-5 3e-5"
+            )
+    twice = [rate for i, rate in enumerate(rates) if rate in rates[:i]]
+    if twice:
+        raise ConfigError(f"sft.learning_rates has {twice[0]} twice: name each rate once")
+    off = (
+        ("sft.path", sft.path is not None, "unset sft.path"),
+        ("sft.epochs", sft.epochs == 0, "raise sft.epochs"),
+    )
+    for name, default in (("sft.learning_rates", ()), ("sft.select", "last")):
+        for other, is_off, remedy in off:
+            if get(config, name) != default and is_off:
+                raise ConfigError(
+                    f"{name} is {get(config, name)!r}, but {other} is {get(config, other)!r}, so "
+                    f"there is no SFT to choose from: leave {name} out, or {remedy}"
+                )
+
+
+def _check_method(config: Config) -> None:
+    for name, neutral, method in _OF_METHOD:
+        if get(config, name) != neutral and config.algorithm in {*ALGORITHMS} - {method}:
+            raise ConfigError(
+                f"{name} is {get(config, name)}, but algorithm is {config.algorithm!r}: only "
+                f"{method} has it; leave it at {neutral}, or set algorithm to {method}"
+            )
+    if config.algorithm == "restem":
+        _divides("restem.rounds", config.restem.rounds, "iterations", config.iterations)

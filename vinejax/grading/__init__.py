@@ -143,9 +143,19 @@ class GraderPool:
                 f"of task {self._task.name!r} must be importable there ({type(self._task)})"
             ) from error
 
-    def _record(self, iteration: int, phase: str, verdicts: dict[str, Verdict]) -> None:
-        if self._journal is not None and verdicts:
-            self._journal.append(iteration, phase, verdicts)
+    def _record(
+        self, iteration: int, phase: str, verdicts: dict[str, Verdict]
+    ) -> dict[str, Verdict]:
+        """Enters verdicts in the journal and returns those that stand.
+
+        An answer that was submitted twice before it had a verdict has two, which may differ where a
+        time-out is a matter of luck. The first one counts, now as after a resume.
+        """
+        if self._journal is None or not verdicts:
+            return verdicts
+        self._journal.append(iteration, phase, verdicts)
+        standing = self._journal.verdicts(iteration)
+        return {key: Verdict(*standing[key]) for key in verdicts}
 
 
 class Grading:
@@ -173,8 +183,7 @@ class Grading:
                 for keys, job in self._chunks:
                     items = [self._missing[key] for key in keys]
                     new |= zip(keys, self._pool._collect(items, job, strict), strict=True)
-                self._pool._record(iteration, phase, new)
-                self._done |= new
+                self._done |= self._pool._record(iteration, phase, new)
                 self._chunks, self._missing = [], {}
         return [self._done[key] for key in self._keys]
 

@@ -73,8 +73,8 @@ class LlamaConfig:
 
     `num_tokens` is the number of ids that exist: embedding rows from there on are padding, are
     never sampled and get no probability (0 means all `vocab_size` rows exist). `compute_dtype` is
-    the type of matrix products; parameters keep their own. `remat` recomputes each block in the
-    gradient.
+    the type of matrix products; parameters keep their own. Caches hold keys and values in
+    `kv_dtype` (None: in `compute_dtype`). `remat` recomputes each block in the gradient.
     """
 
     vocab_size: int
@@ -92,6 +92,7 @@ class LlamaConfig:
     qkv_bias: bool = False
     max_positions: int = 2048
     compute_dtype: str = "float32"
+    kv_dtype: str | None = None
     remat: bool = False
     model_type: str = "llama"
     bos_id: int | None = None
@@ -120,13 +121,18 @@ class LlamaConfig:
                 f"num_tokens={self.num_tokens} does not fit an embedding of {self.vocab_size} rows "
                 "(vocab_size): the tokenizer belongs to another model; give the model's own"
             )
-        if self.compute_dtype not in _COMPUTE_DTYPES:
-            raise UserError(
-                f"compute_dtype={self.compute_dtype!r} is unknown: use one of "
-                + ", ".join(_COMPUTE_DTYPES)
-            )
+        for name, dtype in (("compute_dtype", self.compute_dtype), ("kv_dtype", self.cache_dtype)):
+            if dtype not in _COMPUTE_DTYPES:
+                raise UserError(
+                    f"{name}={dtype!r} is unknown: use one of " + ", ".join(_COMPUTE_DTYPES)
+                )
         if self.model_type not in _ARCHITECTURES:
             raise _unsupported("model_type", self.model_type, ", ".join(_ARCHITECTURES))
+
+    @property
+    def cache_dtype(self) -> str:
+        """The type of cached keys and values."""
+        return self.kv_dtype or self.compute_dtype
 
     @classmethod
     def from_hf(

@@ -26,8 +26,17 @@ def matmul(
     copies, which makes it twice as fast on CPU.
     """
     rows = x.reshape(-1, x.shape[-1])
-    out = jnp.matmul(rows, w, precision=precision_of(x.dtype), preferred_element_type=result)
-    return out.reshape(*x.shape[:-1], w.shape[-1])
+    dtype = jnp.dtype(result or x.dtype)
+    # XLA:CPU uses the processor's bfloat16 instructions only if the product is fp32. Barrier and
+    # rounding keep it from leaving out conversions to bfloat16 in one shape and not in another.
+    rounds = dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    kind = jnp.float32 if rounds else result
+    if rounds:
+        rows = jax.lax.optimization_barrier(rows)
+    out = jnp.matmul(rows, w, precision=precision_of(x.dtype), preferred_element_type=kind)
+    if rounds:
+        out = jax.lax.reduce_precision(out, exponent_bits=8, mantissa_bits=7)
+    return out.astype(dtype).reshape(*x.shape[:-1], w.shape[-1])
 
 
 def logits(x: Float[Array, "... D"], matrix: Float[Array, "D V"]) -> Float[Array, "... V"]:

@@ -132,9 +132,9 @@ def score(
     """Score the first `length` tokens of each row under `unstack`ed weights; with its KV if wanted.
 
     The cache is (K, V), lists with one array a layer in the sampler's layouts: K [B, G, H, T]
-    with rotary applied, V [B, G, T, H], compute dtype. Cells that are unused (t >= length) or not
-    finite hold 0; `finite` is False for the rows of the latter. Jit with `config`, `keep_cache`
-    and `chunk` static.
+    with rotary applied, V [B, G, T, H], `config.cache_dtype`. Cells that are unused (t >= length)
+    or not finite hold 0; `finite` is False for the rows of the latter. Jit with `config`,
+    `keep_cache` and `chunk` static.
     """
     chex.assert_rank([tokens, length], [2, 1])
     chex.assert_equal_shape_prefix([tokens, length], 1)
@@ -149,8 +149,9 @@ def score(
         for x in (k, v):
             finite = finite & jnp.all(jnp.isfinite(x) | ~where[:, :, None, None], axis=(1, 2, 3))
         if keep_cache:
-            keys.append(_cells(k, where).transpose(0, 2, 3, 1))
-            values.append(_cells(v, where).transpose(0, 2, 1, 3))
+            kept = (_cells(a, where).astype(config.cache_dtype) for a in (k, v))
+            keys.append(next(kept).transpose(0, 2, 3, 1))
+            values.append(next(kept).transpose(0, 2, 1, 3))
         return attention.causal(q, k, v, where)
 
     x = llama.embed_tokens(weights["embed"], config, tokens, where)

@@ -73,12 +73,12 @@ class Progress:
         if not self._bar:
             self.note(f"iteration {i}/{self._total}  {numbers}")
 
-    def supervised(self, step: int, total: int, loss: float) -> None:
-        """A report from supervised fine-tuning: optimizer steps done, and the loss in nats."""
+    def supervised(self, step: int, total: int, loss: float, name: str = "SFT") -> None:
+        """A report from training on given responses: optimizer steps done, and the loss in nats."""
         self._mark = self._clock()
-        self._show(description="SFT", completed=step, total=total, numbers=f"loss {loss:.4f}")
+        self._show(description=name, completed=step, total=total, numbers=f"loss {loss:.4f}")
         if not self._bar:
-            self.note(f"SFT step {step}/{total}  loss {loss:.4f}")
+            self.note(f"{name} step {step}/{total}  loss {loss:.4f}")
 
     def note(self, text: str) -> None:
         """Print a line that stays. Control characters, which samples may contain, are escaped."""

@@ -21,6 +21,7 @@ _SHARES = (
 _COUNTS = (
     ("best iteration (on validation)", "best_iteration"),
     ("iterations", "iterations"),
+    ("episodes", "episodes"),
     ("test problems", "problems"),
     ("samples a problem", "samples"),
     ("tokens sampled", "tokens_sampled"),

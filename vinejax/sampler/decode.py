@@ -32,9 +32,39 @@ class Cache(NamedTuple):
     values: list[Float[Array, "rows G cells H"]]
 
 
+class Ring(NamedTuple):
+    """Each slot's own keys and values: T = N * t cells, the keys in N blocks of t.
+
+    A product of a slot's few queries with 64 columns at a time is four times as fast in fp32 on CPU
+    as one with all of them; in bfloat16 the whole ring is one block.
+    """
+
+    keys: list[Float[Array, "B G N H t"]]
+    values: list[Float[Array, "B G T H"]]
+
+
+RING_BLOCK = 64
+
+
+def empty_ring(config: policy.LlamaConfig, slots: int, cells: int) -> Ring:
+    """A ring of zeros for each slot."""
+    block = cells
+    if config.cache_dtype == "float32":
+        block = max(d for d in range(1, RING_BLOCK + 1) if cells % d == 0)
+    keys, values = empty_cache(config, slots, cells)
+    shape = (slots, config.kv_heads, cells // block, config.head_dim, block)
+    return Ring([k.reshape(shape) for k in keys], values)
+
+
+def unblocked(keys: Float[Array, "B G N H t"]) -> Float[Array, "B G H T"]:
+    """A ring's keys in the layout of a trunk's."""
+    slots, groups, blocks, size, block = keys.shape
+    return keys.swapaxes(2, 3).reshape(slots, groups, size, blocks * block)
+
+
 def empty_cache(config: policy.LlamaConfig, rows: int, cells: int) -> Cache:
     """A cache of zeros for `rows` rows."""
-    dtype = jnp.dtype(config.compute_dtype)
+    dtype = jnp.dtype(config.cache_dtype)
     keys = [
         jnp.zeros((rows, config.kv_heads, config.head_dim, cells), dtype)
         for _ in range(config.layers)
@@ -52,18 +82,20 @@ def step(
     token: Int[Array, "B"],
     position: Int[Array, "B"],
     trunks: Cache,
-    ring: Cache,
+    ring: Ring,
     in_trunk: Bool[Array, "B W"],
     in_ring: Bool[Array, "B T"],
     cell: Int[Array, ""],
     is_frozen: Bool[Array, "B"],
-) -> tuple[Float[Array, "B V"], Cache, Bool[Array, "B"]]:
+) -> tuple[Float[Array, "B V"], Ring, Bool[Array, "B"]]:
     """Feeds one token a slot at `position`.
 
     Returns fp32 logits, the ring with the token's keys and values in `cell`, and which slots had
     finite ones (the others wrote zeros). Frozen slots keep what `cell` held.
     """
-    new = Cache(list(ring.keys), list(ring.values))
+    new = Ring(list(ring.keys), list(ring.values))
+    block = ring.keys[0].shape[-1]
+    place = (0, 0, cell // block, 0, cell % block)
     cos, sin = rope.angles(config, position)
     is_finite = jnp.ones(token.shape, bool)
     x = policy.embed_tokens(weights["embed"], config, token)
@@ -78,11 +110,12 @@ def step(
             nonlocal is_finite
             ok = jnp.isfinite(k).all(axis=(-1, -2)) & jnp.isfinite(v).all(axis=(-1, -2))
             is_finite &= ok
-            k, v = (jnp.where(ok[:, None, None], a, 0) for a in (k, v))
-            new.keys[layer] = _write(new.keys[layer], k[..., None], cell, 3, is_frozen)
-            new.values[layer] = _write(new.values[layer], v[:, :, None], cell, 2, is_frozen)
+            k, v = (jnp.where(ok[:, None, None], a, 0).astype(config.cache_dtype) for a in (k, v))
+            new.keys[layer] = _write(new.keys[layer], k[:, :, None, :, None], place, is_frozen)
+            new.values[layer] = _write(new.values[layer], v[:, :, None], (0, 0, cell, 0), is_frozen)
             own = (new.keys[layer], new.values[layer], in_ring)
-            return _attend(q, (trunks.keys[layer], trunks.values[layer], in_trunk), own)
+            far = (trunks.keys[layer], trunks.values[layer], in_trunk)
+            return _attend(q.astype(config.cache_dtype), far, own).astype(q.dtype)
 
         x = policy.block(w, x, config, cos, sin, attend)
     x = policy.rms_norm(x, weights["final_norm"], config.norm_eps)
@@ -90,26 +123,26 @@ def step(
 
 
 def _write(
-    ring: Float[Array, "B G _ _"],
-    new: Float[Array, "B G _ _"],
-    cell: Int[Array, ""],
-    axis: int,
+    ring: Float[Array, "B ..."],
+    new: Float[Array, "B ..."],
+    place: tuple[Int[Array, ""] | int, ...],
     is_frozen: Bool[Array, "B"],
-) -> Float[Array, "B G _ _"]:
-    """The ring with `new` (one cell along `axis`) in `cell`, but for the frozen slots."""
-    old = lax.dynamic_slice_in_dim(ring, cell, 1, axis)
-    new = jnp.where(is_frozen[:, None, None, None], old, new)
-    return lax.dynamic_update_slice_in_dim(ring, new, cell, axis)
+) -> Float[Array, "B ..."]:
+    """The ring with `new` (one cell) at `place`, but for the frozen slots."""
+    old = lax.dynamic_slice(ring, place, new.shape)
+    is_frozen = is_frozen.reshape(-1, *[1] * (new.ndim - 1))
+    return lax.dynamic_update_slice(ring, jnp.where(is_frozen, old, new), place)
 
 
-_Seen = tuple[Float[Array, "_ G H _"], Float[Array, "_ G _ H"], Bool[Array, "B _"]]
-
-
-def _attend(q: Float[Array, "B N H"], trunk: _Seen, own: _Seen) -> Float[Array, "B N H"]:
+def _attend(
+    q: Float[Array, "B N H"],
+    trunk: tuple[Float[Array, "R G H W"], Float[Array, "R G W H"], Bool[Array, "B W"]],
+    own: tuple[Float[Array, "B G N H t"], Float[Array, "B G T H"], Bool[Array, "B T"]],
+) -> Float[Array, "B N H"]:
     """Softmax attention over two caches at once: exponentials share one maximum and one sum."""
     trunk_keys, trunk_values, in_trunk = trunk
     ring_keys, ring_values, in_ring = own
-    (rows, groups, size, _), slots = trunk_keys.shape, len(q)
+    (rows, groups, size, _), (slots, _, blocks, _, block) = trunk_keys.shape, ring_keys.shape
     per_row, per_group = slots // rows, q.shape[1] // groups
     q = (q * size**-0.5).reshape(slots, groups, per_group, size)
     by_row = q.reshape(rows, per_row, groups, per_group, size).swapaxes(1, 2)
@@ -121,22 +154,25 @@ def _attend(q: Float[Array, "B N H"], trunk: _Seen, own: _Seen) -> Float[Array, 
     far = product("rgqh,rghw->rgqw", by_row, trunk_keys)
     far = far.reshape(rows, groups, per_row, per_group, -1)
     far = jnp.where(in_trunk.reshape(rows, 1, per_row, 1, -1), far, MASKED)
-    near = product("bgmh,bght->bgmt", q, ring_keys)
-    near = jnp.where(in_ring[:, None, None], near, MASKED)
+    q = jnp.broadcast_to(q[:, :, None], (slots, groups, blocks, per_group, size))
+    near = product("bgnmh,bgnht->bgnmt", q, ring_keys)
+    near = jnp.where(in_ring.reshape(slots, 1, blocks, 1, block), near, MASKED)
 
     def to_rows(x: Float[Array, "B G M"]) -> Float[Array, "R G U M"]:
         return x.reshape(rows, per_row, groups, per_group).swapaxes(1, 2)
 
-    top = jnp.maximum(far.max(axis=-1), to_rows(near.max(axis=-1)))
-    top_by_slot = top.swapaxes(1, 2).reshape(slots, groups, per_group)
+    top = jnp.maximum(far.max(axis=-1), to_rows(near.max(axis=(2, 4))))
+    top_by_slot = top.swapaxes(1, 2).reshape(slots, groups, 1, per_group, 1)
     far = jnp.exp(far - top[..., None])
-    near = jnp.exp(near - top_by_slot[..., None])
-    total = far.sum(axis=-1).swapaxes(1, 2).reshape(slots, groups, per_group) + near.sum(axis=-1)
+    near = jnp.exp(near - top_by_slot)
+    total = far.sum(axis=-1).swapaxes(1, 2).reshape(slots, groups, per_group)
+    total += near.sum(axis=(2, 4))
 
     dtype = trunk_values.dtype
     far = far.astype(dtype).reshape(rows, groups, per_row * per_group, -1)
     from_trunk = product("rgqw,rgwh->rgqh", far, trunk_values)
     from_trunk = from_trunk.reshape(rows, groups, per_row, per_group, size).swapaxes(1, 2)
-    from_ring = product("bgmt,bgth->bgmh", near.astype(dtype), ring_values)
+    ring_values = ring_values.reshape(slots, groups, blocks, block, size)
+    from_ring = product("bgnmt,bgnth->bgnmh", near.astype(dtype), ring_values).sum(axis=2)
     out = from_trunk.reshape(slots, groups, per_group, size) + from_ring
     return (out / total[..., None]).astype(q.dtype).reshape(slots, groups * per_group, size)

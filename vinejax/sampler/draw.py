@@ -3,6 +3,7 @@
 A draw depends on its own logits and its own uniform only, so it is the same in any batch.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -74,9 +75,6 @@ def _first_above(mass: Float[Array, "B n"], target: Float[Array, "B"]) -> Int[Ar
     return jnp.where(above.any(axis=-1), jnp.argmax(above, axis=-1), last)
 
 
-_Carry = tuple[Bool[Array, ""], Int[Array, "B"], Float[Array, "B"]]
-
-
 def _draw_truncated(
     scaled: Float[Array, "B V"],
     log_norm: Float[Array, "B"],
@@ -88,8 +86,8 @@ def _draw_truncated(
     """Token and log of the kept mass (as a log-normaliser) under top-k (`limit`) and top-p.
 
     The nucleus is looked for among the `count` most likely candidates. A row whose candidates do
-    not hold it is drawn again from a full sort, in a loop of zero or one trips: the work is done
-    only in steps that need it, and a row's result never depends on the other rows.
+    not hold it is drawn by `_draw_nucleus`, in a loop of zero or one trips: the work is done only
+    in steps that need it, and a row's result never depends on the other rows.
     """
     values, ids = lax.top_k(scaled, count)
     token, log_kept, enough = _draw_sorted(values, ids, log_norm, uniform, top_p, limit)
@@ -98,15 +96,72 @@ def _draw_truncated(
 
     def redraw(carry: _Carry) -> _Carry:
         _, token, log_kept = carry
-        order = jnp.argsort(-scaled, axis=-1, stable=True)
-        ranked = jnp.take_along_axis(scaled, order, axis=-1)
-        full_token, full_kept, _ = _draw_sorted(ranked, order, log_norm, uniform, top_p, limit)
-        token = jnp.where(enough, token, full_token)
-        return jnp.array(False), token, jnp.where(enough, log_kept, full_kept)
+        probs = jnp.exp(scaled - log_norm[:, None])
+        wide_token, wide_mass = _draw_nucleus(probs, uniform, top_p, ~enough)
+        token = jnp.where(enough, token, wide_token)
+        log_kept = jnp.where(enough, log_kept, log_norm + jnp.log(wide_mass))
+        return jnp.array(False), token, log_kept
 
     start = (~enough.all(), token, log_kept)
     _, token, log_kept = lax.while_loop(lambda carry: carry[0], redraw, start)
     return token, log_kept
+
+
+_Carry = tuple[Bool[Array, ""], Int[Array, "B"], Float[Array, "B"]]
+
+
+def _draw_nucleus(
+    probs: Float[Array, "B V"], uniform: Float[Array, "B"], top_p: float, where: Bool[Array, "B"]
+) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
+    """Token and kept mass of nuclei of any size, without a sort; anything in rows not in `where`.
+
+    The least probability that is kept is found by bisection of its bit pattern, which orders
+    non-negative floats as their values do; then, of the tokens that have just that one, the last
+    id that is kept.
+    """
+    bits = lax.bitcast_convert_type(probs, jnp.int32)
+    ids = jnp.arange(probs.shape[-1])
+    top = jnp.where(where, bits.max(axis=-1) + 1, 1)
+    least, _ = _bisect(
+        lambda cut: jnp.where(bits >= cut[:, None], probs, 0).sum(axis=-1) >= top_p,
+        jnp.zeros_like(top),
+        top,
+    )
+    is_tie = bits == least[:, None]
+    above = jnp.where(bits > least[:, None], probs, 0)
+    mass, one = above.sum(axis=-1), lax.bitcast_convert_type(least, jnp.float32)
+    ties = is_tie.sum(axis=-1)
+    # Smallest number of them that reaches top_p: j with mass + (j - 1) one < top_p.
+    wanted = jnp.ceil((top_p - mass) / jnp.where(one > 0, one, 1))
+    kept_ties = jnp.clip(wanted, 1, ties).astype(jnp.int32)
+    all_tokens = jnp.full_like(kept_ties, probs.shape[-1])
+    _, end = _bisect(
+        lambda end: (is_tie & (ids < end[:, None])).sum(axis=-1) < kept_ties,
+        jnp.where(kept_ties < ties, 0, all_tokens - 1),
+        all_tokens,
+    )
+    kept = jnp.where(is_tie & (ids < end[:, None]), probs, above)
+    return _inverse_cdf(kept, uniform), kept.sum(axis=-1)
+
+
+def _bisect(
+    holds: Callable[[Int[Array, "B"]], Bool[Array, "B"]],
+    low: Int[Array, "B"],
+    high: Int[Array, "B"],
+) -> tuple[Int[Array, "B"], Int[Array, "B"]]:
+    """The last number from `low` on for which `holds` is true, and the one after it, in each row.
+
+    It is true up to some number below `high`, and false from there on; `low` and `high` are not
+    asked for.
+    """
+
+    def halve(ends: tuple[Int[Array, "B"], Int[Array, "B"]]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = low + (high - low) // 2
+        up = holds(middle) | (middle == low)
+        return jnp.where(up, middle, low), jnp.where(up, high, middle)
+
+    return lax.while_loop(lambda ends: (ends[1] - ends[0] > 1).any(), halve, (low, high))
 
 
 def _draw_sorted(

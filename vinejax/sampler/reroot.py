@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vinejax.sampler.decode import Cache
-from vinejax.sampler.engine import IDLE, PARKED, State, Table
+from vinejax.sampler.decode import Cache, unblocked
 from vinejax.sampler.records import Layout
+from vinejax.sampler.state import IDLE, PARKED, State, Table
 
 
 @partial(jax.jit, static_argnames=("layout",))
@@ -50,7 +50,8 @@ def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
         return merge(trunk.transpose(axes), ring.transpose(axes)).transpose(back)
 
     keys = [
-        move(t, r, (0, 3, 1, 2)) for t, r in zip(state.trunks.keys, state.ring.keys, strict=True)
+        move(t, unblocked(r), (0, 3, 1, 2))
+        for t, r in zip(state.trunks.keys, state.ring.keys, strict=True)
     ]
     values = [
         move(t, r, (0, 2, 1, 3))
@@ -63,6 +64,7 @@ def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
         stop_state=state.stop_state.reshape(-1),
         offset=table.offset[job] + drawn,
         limit=table.limit[job] - drawn,
+        work=jnp.ones_like(job),
         key=table.key[job],
     )
     return Cache(keys, values), jobs

@@ -9,9 +9,10 @@ import numpy as np
 
 from vinejax import policy
 from vinejax.arrays import Finish
-from vinejax.sampler import engine, reroot, tables
+from vinejax.sampler import reroot, tables
 from vinejax.sampler.bank import prefill
 from vinejax.sampler.decode import Cache
+from vinejax.sampler.engine import run_chunk
 from vinejax.sampler.records import (
     Counters,
     Jobs,
@@ -21,6 +22,7 @@ from vinejax.sampler.records import (
     Trunks,
     power_of_two,
 )
+from vinejax.sampler.state import PARKED, Log, Queue, State, Stop, Table, init
 
 # Jobs are handed to the engine in tables of one size, whatever their number: it is compiled once.
 TABLE = 1 << 16
@@ -104,7 +106,7 @@ class _Collected:
         )
         self.counters = Counters()
 
-    def add(self, ids: np.ndarray, log: engine.Log, steps: int) -> None:
+    def add(self, ids: np.ndarray, log: Log, steps: int) -> None:
         """Files the first `steps` lines of a log; `ids` names the job of each table row."""
         job, index, token, logprob, logprob_full, finish = (np.asarray(a)[:steps] for a in log)
         ended = (job >= 0) & (finish != Finish.RUNNING)
@@ -137,18 +139,18 @@ class _Driver:
     config: policy.LlamaConfig
     settings: Settings
     layout: Layout
-    stop: engine.Stop
+    stop: Stop
     collected: _Collected
 
-    def run(self, bank: Cache, queue: engine.Queue, table: engine.Table, ids: np.ndarray) -> None:
+    def run(self, bank: Cache, queue: Queue, table: Table, ids: np.ndarray) -> None:
         """Chunk by chunk until no job is left; the next chunk starts before the last is read.
 
         `ids` names the job of each table row.
         """
-        run_chunk = partial(engine.run_chunk, self.weights, self.config, self.settings, self.layout)
-        run = partial(run_chunk, bank, queue, table, self.stop)
+        fixed = (self.weights, self.config, self.settings, self.layout)
+        run = partial(run_chunk, *fixed, bank, queue, table, self.stop)
         slots = self.layout.rows * self.layout.slots
-        state, *ahead = run(engine.init(self.config, self.layout, bank.keys[0].shape[-1]))
+        state, *ahead = run(init(self.config, self.layout, bank.keys[0].shape[-1], queue))
         while True:
             log, report = ahead
             state, *ahead = run(state)
@@ -162,18 +164,16 @@ class _Driver:
             if parked and not steps:  # the last chunk could do nothing more
                 state, *ahead = run(self._run_uprooted(state, table, ids))
 
-    def _run_uprooted(
-        self, state: engine.State, table: engine.Table, ids: np.ndarray
-    ) -> engine.State:
+    def _run_uprooted(self, state: State, table: Table, ids: np.ndarray) -> State:
         """Runs the parked vines to their end from a bank of their own; frees their slots."""
         bank, onward = reroot.uproot(state, table, self.layout)
-        is_parked = np.asarray(state.status).reshape(-1) == engine.PARKED
+        is_parked = np.asarray(state.status).reshape(-1) == PARKED
         slots = len(is_parked)
         job_ids = ids[np.asarray(state.job).reshape(-1)]
         self.collected.counters.rerooted += int(is_parked.sum())
         state = reroot.release(state)
         place = np.arange(slots, dtype=np.int32)
-        queue = engine.Queue(jnp.asarray(place), jnp.asarray(place + is_parked), jnp.int32(slots))
+        queue = Queue(jnp.asarray(place), jnp.asarray(place + is_parked))
         single = replace(self.layout, rows=slots, slots=1, trunks_per_row=1)
         replace(self, layout=single).run(bank, queue, onward, job_ids)
         return state

@@ -6,13 +6,11 @@ import numpy as np
 from jaxtyping import Array, UInt32
 
 from vinejax import policy
-from vinejax.sampler import engine
 from vinejax.sampler.records import Jobs, Settings, Trunks, node_hash
+from vinejax.sampler.state import Queue, Stop, Table
 
 
-def table(
-    trunks: Trunks, jobs: Jobs, settings: Settings, key: jax.Array, size: int
-) -> engine.Table:
+def table(trunks: Trunks, jobs: Jobs, settings: Settings, key: jax.Array, size: int) -> Table:
     """What the engine must know of `jobs`, filled up to `size` rows."""
     prefixes = list(zip(jobs.trunk.tolist(), jobs.prefix_length.tolist(), strict=True))
     words = {(t, p): node_hash(trunks.tokens[t][:p]) for t, p in set(prefixes)}
@@ -23,6 +21,7 @@ def table(
         "stop_state": [stop_states[t][p] for t, p in prefixes],
         "offset": np.zeros(len(jobs)),
         "limit": jobs.max_new_tokens,
+        "work": _work(trunks, jobs),
     }
     padded = {
         name: jnp.asarray(_pad(np.asarray(column, np.int32), size))
@@ -32,7 +31,18 @@ def table(
     identity = np.column_stack(
         [identity, jobs.copy.astype(np.uint32), jobs.sample.astype(np.uint32)]
     )
-    return engine.Table(**padded, key=_job_keys(key, _pad(identity, size)))
+    return Table(**padded, key=_job_keys(key, _pad(identity, size)))
+
+
+def _work(trunks: Trunks, jobs: Jobs) -> np.ndarray:
+    """Tokens that each job and the later ones of its trunk are expected to draw.
+
+    A vine is expected to be as long as what is left of its trunk behind its prefix, and a token.
+    """
+    own = trunks.length[jobs.trunk] - jobs.prefix_length + 1
+    upto = np.cumsum(own)
+    last = np.flatnonzero(np.diff(jobs.trunk, append=-1))  # of each trunk
+    return upto[last[np.searchsorted(last, np.arange(len(jobs)))]] - upto + own
 
 
 def _stop_states(trunks: Trunks, chosen: set[int], settings: Settings) -> dict[int, np.ndarray]:
@@ -63,18 +73,17 @@ def _job_keys(key: jax.Array, words: UInt32[Array, "J 4"]) -> UInt32[Array, "J 2
     return jax.vmap(one)(words)
 
 
-def queue(place: np.ndarray, count: int) -> engine.Queue:
+def queue(place: np.ndarray, count: int) -> Queue:
     """The ranges of jobs sorted by their place in a bank of `count`.
 
     Places without jobs are empty ranges, which the engine passes over.
     """
     start = np.searchsorted(place, np.arange(count), side="left").astype(np.int32)
     end = np.searchsorted(place, np.arange(count), side="right").astype(np.int32)
-    last = place.max(initial=-1)
-    return engine.Queue(jnp.asarray(start), jnp.asarray(end), jnp.int32(last + 1))
+    return Queue(jnp.asarray(start), jnp.asarray(end))
 
 
-def stop_arrays(settings: Settings, config: policy.LlamaConfig) -> engine.Stop:
+def stop_arrays(settings: Settings, config: policy.LlamaConfig) -> Stop:
     """The automaton over the model's ids; without stop strings one that never leaves its start."""
     if settings.stop is None:
         table, matched = np.zeros((2, config.vocab_size), np.int32), 1
@@ -82,4 +91,4 @@ def stop_arrays(settings: Settings, config: policy.LlamaConfig) -> engine.Stop:
         table, matched = np.asarray(settings.stop.table, np.int32), settings.stop.matched
         missing = max(0, config.vocab_size - table.shape[1])
         table = np.pad(table, ((0, 0), (0, missing)))
-    return engine.Stop(jnp.asarray(table), jnp.int32(matched))
+    return Stop(jnp.asarray(table), jnp.int32(matched))

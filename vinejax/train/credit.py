@@ -4,7 +4,7 @@ Trajectories are taken in waves. A wave is scored (old log-probabilities out, KV
 grow from that KV, and are graded while the next wave is sampled.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,14 +18,18 @@ from vinejax.train.trajectories import Trajectories, is_cut_off, response_text
 
 @dataclass(frozen=True)
 class Credit:
-    """What each trajectory's states are worth, and what each of its tokens gets."""
+    """What each of a trajectory's tokens gets, and what that was computed from.
 
-    values: list[np.ndarray]  # fp32 [states] a trajectory, those beyond the step cap filled in
-    step_advantages: list[np.ndarray]  # fp32 [states]
+    One array a trajectory. What a method does not have is None.
+    """
+
+    step_advantages: list[np.ndarray]  # fp32 [states], of the first token of each state
     token_advantages: list[np.ndarray]  # fp32 [T]
-    nodes: vine.Values  # of all distinct states
-    old: Scored
-    counters: sampler.Counters
+    old: Scored  # by the policy that sampled
+    values: list[np.ndarray] | None = None  # fp32 [states], beyond the step cap filled in
+    token_values: list[np.ndarray] | None = None  # fp32 [T], a critic's, before each token
+    nodes: vine.Values | None = None  # measured values of all distinct states
+    counters: sampler.Counters = field(default_factory=sampler.Counters)  # of the vines
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ def assign(
     with clock("grading"):
         worst = setup.config.sampling.truncation_reward
         node_values = [_judge(wave, worst) for wave in waves]
-    credit = _spread(setup, iteration, batch, waves, node_values)
+    values, steps, spread = _spread(setup, iteration, batch, waves, node_values)
     nodes = vine.Values(*(np.concatenate(column) for column in zip(*node_values, strict=True)))
-    return Credit(*credit, nodes, Scored.joined(scored), counters)
+    return Credit(steps, spread, Scored.joined(scored), values, nodes=nodes, counters=counters)
 
 
 def _grow(

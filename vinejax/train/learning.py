@@ -1,8 +1,9 @@
 """PPO on an iteration's trajectories: epochs of minibatches, their metrics averaged by tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,13 +23,13 @@ LAST = ("learning_rate",)
 SUMS = ("guarded", "tokens", "sequences")
 
 
-def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
-    """The static settings of the update."""
+def optimizer(config: Config, learning_rate: float, total: int) -> update.Optimizer:
+    """AdamW for so many updates in all; all else as `update` has it."""
     u = config.update
-    optimizer = update.Optimizer(
-        learning_rate=u.learning_rate,
-        total_steps=config.updates,
-        warmup_steps=update.warmup_steps(u.warmup_ratio, config.updates),
+    return update.Optimizer(
+        learning_rate=learning_rate,
+        total_steps=total,
+        warmup_steps=update.warmup_steps(u.warmup_ratio, total),
         warmup=u.warmup,
         decay=u.decay,
         b1=u.b1,
@@ -37,9 +38,14 @@ def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
         weight_decay=u.weight_decay,
         max_grad_norm=u.max_grad_norm,
     )
+
+
+def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
+    """The static settings of the policy's update."""
+    u = config.update
     return update.Hyper(
         model,
-        optimizer,
+        optimizer(config, u.learning_rate, config.updates),
         u.microbatch,
         temperature=config.sampling.temperature,
         clip=u.clip,
@@ -47,6 +53,7 @@ def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
         kl_clamp=u.kl_clamp,
         ratio_guard=u.ratio_guard,
         whiten=config.advantages.whiten,
+        length_divisor=(config.sampling.max_new_tokens if u.divisor == "constant" else None),
     )
 
 
@@ -77,10 +84,11 @@ class Learner:
         results = []
         rows = _rows(batch, credit, reference)
         placement = self._sharded.batch_sharding
-        for minibatch in minibatches(self._setup.config, iteration, rows, placement):
-            self.state, metrics = self._sharded.step(self.state, minibatch)
+        config = self._setup.config
+        for part in minibatches(config, iteration, config.update.epochs, rows, placement):
+            self.state, metrics = self._sharded.step(self.state, update.Batch(**part))
             results.append(metrics)
-        return _combine(jax.device_get(results))
+        return combine(jax.device_get(results))
 
 
 def on_sampling_device(weights: policy.DecodeWeights, setup: Setup) -> policy.DecodeWeights:
@@ -99,40 +107,58 @@ def _decode_weights(model: policy.LlamaConfig, params: policy.Params) -> policy.
 
 
 def minibatches(
-    config: Config, iteration: int, rows: dict[str, np.ndarray], placement: Sharding | None
-) -> Iterator[update.Batch]:
+    config: Config,
+    iteration: int,
+    epochs: int,
+    rows: dict[str, np.ndarray],
+    placement: Sharding | None,
+) -> Iterator[dict[str, Any]]:
     """Shuffled minibatches of every epoch; the order follows from seed, iteration and epoch."""
     count = len(rows["length"])
-    for epoch in range(config.update.epochs):
+    for epoch in range(epochs):
         order = np.random.default_rng([config.seed, iteration, epoch]).permutation(count)
         for start in range(0, count, config.update.minibatch):
             chosen = order[start : start + config.update.minibatch]
             part = {name: column[chosen] for name, column in rows.items()}
-            yield update.Batch(**jax.device_put(part, placement))
+            yield jax.device_put(part, placement)
 
 
-def _rows(batch: Trajectories, credit: Credit, reference: Scored) -> dict[str, np.ndarray]:
+def sequences_of(batch: Trajectories) -> dict[str, np.ndarray]:
     """All trajectories as padded arrays; index t means token t."""
     sequences = batch.tokens
     count, width = len(sequences), bucket(max(len(s) for s in sequences))
     length = np.array([len(s) for s in sequences], np.int32)
     first = np.array([len(p) for p in batch.prompts], np.int32)
     at = np.arange(width)
-    spread = np.zeros((count, width), np.float32)
-    for row, begin, own in zip(spread, first, credit.token_advantages, strict=True):
-        row[begin : begin + len(own)] = own
     return {
         "tokens": Trunks.of(sequences).padded(count, width),
         "length": length,
         "is_response": (at >= first[:, None]) & (at < length[:, None]),
-        "advantages": spread,
+    }
+
+
+def over_responses(batch: Trajectories, own: Sequence[np.ndarray]) -> np.ndarray:
+    """One number a response token, as fp32 rows like those of `sequences_of`; 0 elsewhere."""
+    width = bucket(max(len(s) for s in batch.tokens))
+    spread = np.zeros((len(own), width), np.float32)
+    for row, prompt, numbers in zip(spread, batch.prompts, own, strict=True):
+        row[len(prompt) : len(prompt) + len(numbers)] = numbers
+    return spread
+
+
+def _rows(batch: Trajectories, credit: Credit, reference: Scored) -> dict[str, np.ndarray]:
+    return sequences_of(batch) | {
+        "advantages": over_responses(batch, credit.token_advantages),
         "old_logp": credit.old.logp,
         "ref_logp": reference.logp,
     }
 
 
-def _combine(results: list[update.Metrics]) -> dict[str, float]:
-    """Means over the iteration's response tokens, but for maxima, counts and the learning rate."""
+def combine(results: Sequence[Any]) -> dict[str, float]:
+    """Records of updates as one.
+
+    Means over the iteration's response tokens, but for maxima, counts and the learning rate.
+    """
     columns = {
         f.name: np.array([float(getattr(r, f.name)) for r in results]) for f in fields(results[0])
     }

@@ -1,4 +1,4 @@
-"""VinePPO's outer loop: the one place where the stages of an iteration meet."""
+"""The outer loop of all methods: the one place where the stages of an iteration meet."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +9,13 @@ import jax
 from vinejax import policy
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Preempted
-from vinejax.grading import GraderPool
 from vinejax.journal import Journal
-from vinejax.report import MetricsLog, Progress, RolloutLog
-from vinejax.train import credit, folder, measures, scoring, trajectories
+from vinejax.report import MetricsLog, RolloutLog
+from vinejax.train import algorithms, folder, measures, trajectories
+from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
-from vinejax.train.learning import Learner
-from vinejax.train.setup import Setup
-from vinejax.train.stopping import StopRequest
-
-TEXTS_KEPT = 8  # trajectories of an iteration whose texts are written out
+from vinejax.update import State
 
 
 @dataclass(frozen=True)
@@ -28,14 +24,6 @@ class Best:
 
     iteration: int
     pass_at_1: float
-
-
-@dataclass
-class Totals:
-    """Tokens over the whole run; kept in the checkpoints."""
-
-    sampled: int = 0
-    trained: int = 0
 
 
 def newest_iteration(out: Path) -> int:
@@ -48,25 +36,18 @@ def newest_iteration(out: Path) -> int:
 
 
 class Reinforcement:
-    """The state of a run after SFT, and how it goes on by one iteration."""
+    """The state of a run after SFT, and how it goes on by one iteration.
 
-    def __init__(
-        self,
-        setup: Setup,
-        out: Path,
-        start: policy.Params,
-        reference: policy.DecodeWeights,
-        graders: GraderPool,
-        journal: Journal,
-        progress: Progress,
-        stop: StopRequest,
-    ) -> None:
-        self.setup, self.reference = setup, reference
-        self.learner = Learner(setup, start)
-        self.iteration, self.best, self.totals = 0, Best(0, -1.0), Totals()
-        self._graders, self._journal, self._progress = graders, journal, progress
-        self._stop = stop
-        checkpoint = setup.config.checkpoint
+    `algorithms.base` says what a method must know of it.
+    """
+
+    def __init__(self, context: Context, journal: Journal) -> None:
+        self.setup, self.learner = context.setup, context.learner
+        self.iteration, self.best = 0, Best(0, -1.0)
+        self.algorithm = algorithms.get(self.setup.config.algorithm)(context)
+        self._graders, self._progress, self._stop = context.graders, context.progress, context.stop
+        self._journal, out = journal, context.out
+        checkpoint = self.setup.config.checkpoint
         self._checkpoints = Checkpoints(
             out / "checkpoints" / "policy", checkpoint.keep, checkpoint.keep_period or None
         )
@@ -84,12 +65,17 @@ class Reinforcement:
         for resource in (self._compiles, self._metrics, self._checkpoints, self._bests):
             resource.close()
 
+    def _saved(self) -> dict[str, Any]:
+        """All arrays of a checkpoint: the policy's state on top, the method's below a name."""
+        return {**vars(self.learner.state), "algorithm": self.algorithm.state}
+
     def _restore(self) -> None:
-        restored = self._checkpoints.restore_latest(self.learner.state)
+        restored = self._checkpoints.restore_latest(self._saved())
         if restored is not None:
-            self.iteration, self.learner.state, meta = restored
+            self.iteration, tree, meta = restored
+            self.algorithm.state = tree.pop("algorithm")
+            self.learner.state = State(**tree)
             self.best = Best(**meta["best"])
-            self.totals = Totals(**meta["totals"])
         for checkpoints in (self._checkpoints, self._bests):
             checkpoints.delete_after(self.iteration)
 
@@ -109,8 +95,7 @@ class Reinforcement:
         with clock("iteration"):
             metrics = self._learn(iteration, clock)
             self.iteration = done = iteration + 1
-            every = self.setup.config.evaluation.every
-            if done == total or (every and done % every == 0):
+            if done == total or self.algorithm.validates(done):
                 metrics |= self._validate(done, clock)
         metrics |= {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
         # Under time/, since it depends on what the process has done before.
@@ -128,28 +113,15 @@ class Reinforcement:
             raise Preempted(f"{stopped_by} after iteration {done}, which is saved")
 
     def _learn(self, iteration: int, clock: Clock) -> dict[str, Any]:
-        """One iteration: trajectories, values, advantages, updates."""
+        """One iteration: trajectories, and what the method makes of them."""
         setup, learner, progress = self.setup, self.learner, self._progress
         with clock("weights"):
             weights = learner.weights()
         progress.phase("trajectories")
         batch = trajectories.collect(setup, weights, self._graders, iteration, learner.steps, clock)
-        progress.phase("values")
-        given = credit.assign(setup, weights, self._graders, iteration, batch, clock)
-        progress.phase("update")
-        with clock("reference"):
-            tokens = batch.tokens
-            width = max(len(t) for t in tokens)
-            temperature = setup.config.sampling.temperature
-            reference, _ = scoring.score(
-                self.reference, setup.model, tokens, temperature, width, keep_cache=False
-            )
-        with clock("update"):
-            learned = learner.learn(iteration, batch, given, reference)
-        metrics = measures.of_iteration(batch, given, learned, reference.tokens)
-        self._rollouts.write(iteration + 1, measures.rollout_records(batch, given, TEXTS_KEPT))
-        self.totals.sampled += metrics["tokens_sampled"]
-        self.totals.trained += metrics["tokens_trained"]
+        metrics, records = self.algorithm.learn(iteration, batch, weights, clock)
+        self._rollouts.write(iteration + 1, records)
+        metrics |= self.algorithm.finish(iteration, clock)
         self._journal.forget(before=iteration)
         return metrics
 
@@ -172,9 +144,8 @@ class Reinforcement:
         return named("validation", result)
 
     def _save(self) -> None:
-        self._bests.wait()  # what `meta` names as the best must be there when it is read
-        meta = {"best": vars(self.best), "totals": vars(self.totals)}
-        self._checkpoints.save(self.iteration, self.learner.state, meta)
+        self._bests.wait()  # what the checkpoint names as the best must be there when it is read
+        self._checkpoints.save(self.iteration, self._saved(), {"best": vars(self.best)})
 
     def best_params(self) -> policy.Params | None:
         """Parameters of the best iteration; None for iteration 0, the start itself."""

@@ -7,7 +7,9 @@ import numpy as np
 from vinejax.arrays import Finish
 from vinejax.sampler import Counters
 from vinejax.train.credit import Credit
+from vinejax.train.scoring import Scored
 from vinejax.train.trajectories import Trajectories
+from vinejax.vine import Values
 
 # Mean and largest difference in nats between sampler and scorer above which something is wrong with
 # one of them (verl's and TRL's experience: rounding to bfloat16 alone gives 0.01 and 0.1).
@@ -20,11 +22,48 @@ def of_iteration(
     learned: dict[str, float],
     reference_tokens: int,
 ) -> dict[str, Any]:
-    """All metrics but `iteration`, the evaluation and `time/*`."""
-    length = np.array([len(r.tokens) for r in batch.responses])
+    """All metrics of a policy gradient but `iteration`, the evaluation and `time/*`.
+
+    Those of values measured by rollouts are there where `credit` has such. What `learned` counts as
+    tokens_*_critic is part of the count without that ending.
+    """
     step = np.concatenate(credit.step_advantages)
-    rollouts = credit.nodes.count.sum()
-    gap = sampler_scorer_gap(batch, credit)
+    scored = credit.old.tokens + reference_tokens + learned.get("tokens_scored_critic", 0)
+    trained = learned["tokens"] + learned.get("tokens_trained_critic", 0)
+    return {
+        **of_sampling(batch, credit.old, credit.counters),
+        "advantage_spread": float(step.std()) if len(step) else 0.0,
+        "zero_advantage_share": float((step == 0).mean()) if len(step) else 1.0,
+        **({} if credit.nodes is None else _of_values(credit.nodes, credit.counters)),
+        **learned,
+        "tokens_scored": int(scored),
+        "tokens_trained": int(trained),
+    }
+
+
+def _of_values(nodes: Values, counters: Counters) -> dict[str, Any]:
+    """What Monte Carlo rollouts said about the states, and what they cost."""
+    rollouts = nodes.count.sum()
+    truncated = (nodes.truncated_share * nodes.count).sum() / max(rollouts, 1)
+    return {
+        "states": len(nodes.mean),
+        "rollouts": int(rollouts),
+        "rollouts_truncated_share": float(truncated),
+        "value": float(nodes.mean.mean()) if len(nodes.mean) else 0.0,
+        "value_stderr": float(nodes.stderr.mean()) if len(nodes.mean) else 0.0,
+        "tokens_prefilled_values": counters.tokens_prefilled,
+        "tokens_sampled_values": counters.tokens_sampled,
+        "slot_utilisation_values": counters.slot_utilisation,
+    }
+
+
+def of_sampling(batch: Trajectories, old: Scored, vines: Counters | None = None) -> dict[str, Any]:
+    """What every method says about its samples; `old` are their scores by the sampling policy.
+
+    The tokens are those of the trajectories and of `vines` together.
+    """
+    length = np.array([len(r.tokens) for r in batch.responses])
+    gap = sampler_scorer_gap(batch, old)
     sampled = [r for r in batch.responses if len(r.tokens)]
     kept = (
         np.concatenate([np.exp(r.logprob_full - r.logprob) for r in sampled])
@@ -33,7 +72,8 @@ def of_iteration(
     )
     counters = Counters()
     counters += batch.counters
-    counters += credit.counters
+    if vines is not None:
+        counters += vines
     return {
         "reward": float(batch.reward.mean()),
         "pass_at_1": float((batch.reward >= 1).mean()),
@@ -45,35 +85,38 @@ def of_iteration(
         "steps": float(np.mean([s.count for s in batch.steps])),
         "step_failures": batch.step_failures,
         "boundaries_moved": int(sum(s.moved for s in batch.steps)),
-        "states": len(credit.nodes.mean),
-        "rollouts": int(rollouts),
-        "rollouts_truncated_share": float(
-            (credit.nodes.truncated_share * credit.nodes.count).sum() / max(rollouts, 1)
-        ),
-        "value": float(credit.nodes.mean.mean()) if len(credit.nodes.mean) else 0.0,
-        "value_stderr": float(credit.nodes.stderr.mean()) if len(credit.nodes.mean) else 0.0,
-        "advantage_spread": float(step.std()) if len(step) else 0.0,
-        "zero_advantage_share": float((step == 0).mean()) if len(step) else 1.0,
         "kept_mass": float(kept.mean()),
         "sampler_scorer_gap": float(gap.mean()),
         "sampler_scorer_gap_max": float(gap.max()),
-        **learned,
         "tokens_prefilled": counters.tokens_prefilled,
-        "tokens_prefilled_values": credit.counters.tokens_prefilled,
         "tokens_sampled": counters.tokens_sampled,
-        "tokens_sampled_values": credit.counters.tokens_sampled,
-        "tokens_scored": credit.old.tokens + reference_tokens,
-        "tokens_trained": int(learned["tokens"]),
+        "tokens_scored": old.tokens,
+        "tokens_trained": 0,
         "slot_utilisation": counters.slot_utilisation,
-        "slot_utilisation_values": credit.counters.slot_utilisation,
         "rerooted": counters.rerooted,
     }
 
 
-def sampler_scorer_gap(batch: Trajectories, credit: Credit) -> np.ndarray:
+def of_policy(batch: Trajectories, old: Scored, reference: Scored) -> dict[str, Any]:
+    """Entropy and KL to the start of a policy that an iteration does not update, nats a token."""
+    gap, entropy = np.zeros(0), np.zeros(0)
+    for m, (prompt, response) in enumerate(zip(batch.prompts, batch.responses, strict=True)):
+        own = slice(len(prompt), len(prompt) + len(response.tokens))
+        gap = np.append(gap, reference.logp[m, own].astype(np.float64) - old.logp[m, own])
+        entropy = np.append(entropy, old.entropy[m, own])
+    tokens = max(len(gap), 1)
+    return {
+        "entropy": float(entropy.sum() / tokens),
+        "kl_k1": float(-gap.sum() / tokens),
+        "kl_k3": float((np.expm1(gap) - gap).sum() / tokens),
+        "tokens_scored": old.tokens + reference.tokens,
+    }
+
+
+def sampler_scorer_gap(batch: Trajectories, old: Scored) -> np.ndarray:
     """Absolute log-probability differences of sampler and scorer, all sampled tokens; nats."""
     gaps = [
-        np.abs(r.logprob_full - credit.old.logp[m, len(p) : len(p) + len(r.logprob_full)])
+        np.abs(r.logprob_full - old.logp[m, len(p) : len(p) + len(r.logprob_full)])
         for m, (p, r) in enumerate(zip(batch.prompts, batch.responses, strict=True))
     ]
     return np.concatenate([*gaps, np.zeros(1, np.float32)])
@@ -96,8 +139,13 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     return found
 
 
-def rollout_records(batch: Trajectories, credit: Credit, texts: int) -> list[dict[str, Any]]:
-    """What was sampled, one record a trajectory; the texts of the first `texts` of them."""
+def rollout_records(batch: Trajectories, credit: Credit | None, texts: int) -> list[dict[str, Any]]:
+    """What was sampled, one record a trajectory; the texts of the first `texts` of them.
+
+    Values and advantages are those of the states, where `credit` has them.
+    """
+    values = None if credit is None else credit.values
+    given = None if credit is None else credit.step_advantages
     return [
         {
             "problem": batch.problems[m].id,
@@ -106,8 +154,8 @@ def rollout_records(batch: Trajectories, credit: Credit, texts: int) -> list[dic
             "tokens": [*prompt.tolist(), *response.tokens.tolist()],
             "step_starts": batch.steps[m].starts.tolist(),
             "state_starts": batch.states[m].starts.tolist(),
-            "values": [round(float(v), 6) for v in credit.values[m]],
-            "advantages": [round(float(a), 6) for a in credit.step_advantages[m]],
+            **({} if values is None else {"values": _short(values[m])}),
+            **({} if given is None else {"advantages": _short(given[m])}),
             "reward": float(batch.reward[m]),
             "finish": Finish(response.finish).name.lower(),
             "unfinished": bool(batch.truncated[m]),
@@ -119,3 +167,7 @@ def rollout_records(batch: Trajectories, credit: Credit, texts: int) -> list[dic
         }
         for m, (prompt, response) in enumerate(zip(batch.prompts, batch.responses, strict=True))
     ]
+
+
+def _short(numbers: np.ndarray) -> list[float]:
+    return [round(float(x), 6) for x in numbers]

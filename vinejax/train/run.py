@@ -1,7 +1,8 @@
-"""A whole run: checks, supervised fine-tuning, VinePPO, evaluation, and what is left on disk."""
+"""A whole run: checks, supervised fine-tuning, the method, evaluation, what is left on disk."""
 
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from vinejax.grading import GraderPool
 from vinejax.journal import Journal
 from vinejax.report import Progress
 from vinejax.tokenizer import Tokenizer
-from vinejax.train import folder, supervised
+from vinejax.train import algorithms, candidates, folder, supervised
+from vinejax.train.algorithms.base import Context
 from vinejax.train.evaluation import Evaluated, evaluate, graders_of, named
-from vinejax.train.learning import decode_weights
+from vinejax.train.learning import Learner, decode_weights
 from vinejax.train.loop import Reinforcement, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 from vinejax.train.stopping import StopRequest
+
+# Under time/ in metrics.jsonl, but no duration of a phase.
+NO_PHASES = ("time/compiles", "time/tokens_per_second", "time/written")
 
 
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -36,6 +41,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
         report.print_summary(done)
         return done
     begin = time.perf_counter()
+    algorithms.get(config.algorithm)  # what cannot be imported is bad input, too
     setup, params = prepare(config)
     examples = supervised.demonstrations(setup) if folder.fine_tunes(config) else []
     folder.write(out, config)
@@ -43,10 +49,10 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     ids = {name: [p.problem.id for p in problems] for name, problems in held_out.items()}
     report.write_json(out / "problems.json", ids)
     with contextlib.ExitStack() as stack:
-        start = newest_iteration(out)
-        progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=start))
+        newest = newest_iteration(out)
+        progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=newest))
         stop = stack.enter_context(StopRequest(progress.note))
-        journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", start))
+        journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", newest))
         graders = stack.enter_context(graders_of(config, journal))
         if setup.left_out:
             progress.note(
@@ -55,19 +61,25 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
             )
         if examples:
             progress.phase("supervised")
-            place = out / "checkpoints" / "sft"
-            params = supervised.fine_tune(setup, params, examples, place, progress, stop)
-        reference = decode_weights(setup, params)
-        training = stack.enter_context(
-            Reinforcement(setup, out, params, reference, graders, journal, progress, stop)
-        )
+            params = candidates.fine_tune(setup, params, examples, out, graders, progress, stop)
+        learner, reference = Learner(setup, params), decode_weights(setup, params)
         del params
+        start = partial(_start_again, setup, out)
+        context = Context(setup, out, learner, reference, start, graders, progress, stop)
+        training = stack.enter_context(Reinforcement(context, journal))
         training.run()
         summary = _summarise(setup, training, reference, graders, progress)
+    summary |= _costs(out)
     summary["seconds"] = _seconds(out, time.perf_counter() - begin)
     report.write_summary(out, summary)
     report.print_summary(summary)
     return summary
+
+
+def _start_again(setup: Setup, out: Path) -> policy.Params:
+    """The parameters that the run's reinforcement learning starts from, read from disk."""
+    _, untrained = start_policy(setup.config, setup.tokenizer)
+    return params_of(out, setup.config, untrained, iteration=0)[0]
 
 
 def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer]:
@@ -150,8 +162,7 @@ def _summarise(
         "problems": len(setup.test),
         "samples": config.evaluation.samples,
         "iterations": training.iteration,
-        "tokens_sampled": training.totals.sampled,
-        "tokens_trained": training.totals.trained,
+        "episodes": training.iteration * config.episodes,
     }
 
 
@@ -167,6 +178,23 @@ def _numbers(name: str, result: Evaluated) -> dict[str, Any]:
         f"{name}_interval": list(result.accuracy.interval),
         f"{name}_{result.other_grader}_interval": list(result.other_accuracy.interval),
     }
+
+
+def _costs(out: Path) -> dict[str, Any]:
+    """Tokens and seconds of all iterations by phase, from metrics.jsonl.
+
+    What ends in _values or _critic is part of the count without that ending. SFT is left out.
+    """
+    tokens = {"tokens_sampled": 0, "tokens_trained": 0}
+    seconds: dict[str, float] = {}
+    for line in report.read_metrics(out):
+        for name, value in line.items():
+            if name.startswith("tokens_"):
+                tokens[name] = tokens.get(name, 0) + value
+            elif name.startswith("time/") and name not in NO_PHASES:
+                phase = name.removeprefix("time/")
+                seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
+    return tokens | {"seconds_by_phase": seconds}
 
 
 def _seconds(out: Path, latest: float) -> float:

@@ -14,7 +14,7 @@ from vinejax.config import Config, UserError
 from vinejax.stop import StopTable
 from vinejax.tasks import Problem, Task
 from vinejax.tokenizer import Tokenizer, load_tokenizer
-from vinejax.train import folder
+from vinejax.train import algorithms, folder
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Setup:
 
 def prepare(config: Config) -> tuple[Setup, policy.Params]:
     """The setup, and the parameters to start from. Raises UserError for all bad input."""
-    config.validate(tasks.names())
+    config.validate(tasks.names(), algorithms.names())
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     task = tasks.get(config.task.name, **config.task.arguments())
     tokenizer = find_tokenizer(config, task)
@@ -116,7 +116,7 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
 
     Only that split is loaded. Raises UserError for bad input.
     """
-    config.validate(tasks.names())
+    config.validate(tasks.names(), algorithms.names())
     task = tasks.get(config.task.name, **config.task.arguments())
     tokenizer = find_tokenizer(config, task)
     problems = _prompts(task, tokenizer, split)
@@ -168,7 +168,11 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
     else:
         model = _random_model(config, tokenizer, dtype)
         params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
-    return replace(model, num_tokens=tokenizer.vocab_size, remat=config.policy.remat), params
+    # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
+    kv_dtype = "float32" if jax.default_backend() == "cpu" else None
+    remat = config.policy.remat
+    model = replace(model, num_tokens=tokenizer.vocab_size, remat=remat, kv_dtype=kv_dtype)
+    return model, params
 
 
 def _source(config: Config) -> tuple[str | None, str | None]:

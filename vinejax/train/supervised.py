@@ -1,6 +1,6 @@
 """Supervised fine-tuning on the task's demonstrations: where reinforcement learning starts from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from vinejax import policy, update
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, Preempted, UserError
 from vinejax.report import Progress
-from vinejax.sampler import Trunks, bucket
+from vinejax.train import batches
 from vinejax.train.setup import Setup
 from vinejax.train.stopping import StopRequest
 
@@ -55,10 +55,15 @@ def fine_tune(
     folder: Path,
     progress: Progress,
     stop: StopRequest,
+    at: Mapping[int, Callable[[policy.Params], None]] | None = None,
 ) -> policy.Params:
-    """The parameters after SFT; goes on from the newest checkpoint in `folder`."""
-    config = setup.config
-    total = max(1, round(config.sft.epochs * len(examples) / config.sft.batch))
+    """The parameters after SFT; goes on from the newest checkpoint in `folder`.
+
+    `at` has what to call with the parameters after certain updates, by their number. They are in a
+    checkpoint by then; a run that goes on from this very one makes the call again.
+    """
+    config, at = setup.config, at or {}
+    total = max(epoch_ends(config, len(examples)))
     settings = hyper(config, setup.model, total)
     mesh = None if setup.mesh.size == 1 else setup.mesh
     sharded = update.make_sft_step(settings, mesh)
@@ -68,19 +73,31 @@ def fine_tune(
         if restored is not None:
             _, state, _ = restored
         done = int(state.step)
+        if done in at:
+            at[done](state.params)
         for step in range(done, total):
             batch = _batch(config, examples, step, sharded.batch_sharding)
             state, metrics = sharded.step(state, batch)
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
                 progress.supervised(done, total, float(metrics.loss))
-            if done % SAVE_EVERY == 0 or done == total or stop.name:
+            if done % SAVE_EVERY == 0 or done == total or done in at or stop.name:
                 checkpoints.save(done, state, {"total": total})
             if stop.name and done < total:
                 checkpoints.wait()
                 raise Preempted(f"{stop.name} after SFT step {done}, which is saved")
+            if done in at:
+                at[done](state.params)
         checkpoints.wait()
     return state.params
+
+
+def epoch_ends(config: Config, count: int) -> dict[int, float]:
+    """Epochs by number of updates, for every whole epoch over `count` examples and the very end."""
+    s = config.sft
+    total = max(1, round(s.epochs * count / s.batch))
+    whole = {round(e * count / s.batch): float(e) for e in range(1, int(s.epochs) + 1)}
+    return {step: e for step, e in whole.items() if step < total} | {total: float(s.epochs)}
 
 
 def hyper(config: Config, model: policy.LlamaConfig, total: int) -> update.SftHyper:
@@ -105,20 +122,7 @@ def _batch(
     config: Config, examples: Sequence[Demonstration], step: int, placement: Sharding | None
 ) -> update.SftBatch:
     """The batch of update number `step`: a stretch of the endless sequence of shuffled epochs."""
-    size, count = config.sft.batch, len(examples)
-    at = np.arange(step * size, (step + 1) * size)
-    orders = {
-        e: np.random.default_rng([config.seed, STREAM, int(e)]).permutation(count)
-        for e in set(at // count)
-    }
-    chosen = [examples[orders[i // count][i % count]] for i in at]
-    length = np.array([len(d.tokens) for d in chosen], np.int32)
-    first = np.array([d.prompt_length for d in chosen], np.int32)
-    width = bucket(int(length.max()))
-    place = np.arange(width)
-    rows = {
-        "tokens": Trunks.of([d.tokens for d in chosen]).padded(size, width),
-        "length": length,
-        "is_response": (place >= first[:, None]) & (place < length[:, None]),
-    }
+    order = batches.shuffled(len(examples), config.sft.batch, step, (config.seed, STREAM))
+    chosen = [examples[i] for i in order]
+    rows = batches.padded([d.tokens for d in chosen], [d.prompt_length for d in chosen])
     return update.SftBatch(**jax.device_put(rows, placement))

@@ -24,11 +24,12 @@ from vinejax.update.step import Sharded, compiled
 
 @dataclass(frozen=True)
 class SftHyper:
-    """Static settings of a supervised update; log-probabilities are taken at temperature 1."""
+    """Static settings of a supervised update."""
 
     policy: policy.LlamaConfig
     optimizer: Optimizer
     microbatch: int
+    temperature: float = 1.0  # divides the logits; that of sampling when own responses are imitated
     chunk: int = 128
 
 
@@ -72,6 +73,7 @@ def _step(
             hyper.policy,
             part.tokens,
             token_mask(part.tokens, part.length),
+            hyper.temperature,
             chunk=hyper.chunk,
         )
         total, examples = losses.example_means(logp, where)

@@ -32,7 +32,7 @@ class Trainable(Protocol):
     def optimizer(self) -> Optimizer: ...
 
 
-def init(params: Any, hyper: Trainable, mesh: Mesh | None = None) -> State:
+def init(params: Any, hyper: Trainable, mesh: Mesh | None = None, axes: Any = None) -> State:
     """A state of its own: zero moments and a fp32 copy of `params` that shares no buffer with it.
 
     So the caller's tree survives donation and can be the reference policy. With a mesh, the state
@@ -46,14 +46,17 @@ def init(params: Any, hyper: Trainable, mesh: Mesh | None = None) -> State:
 
     if mesh is None:
         return jax.jit(fresh)(params)
-    placed = shardings(hyper, mesh)
+    placed = shardings(hyper, mesh, axes)
     sharding.check_divides(params, placed.params, "params")
     return jax.jit(fresh, out_shardings=placed)(params)
 
 
-def shardings(hyper: Trainable, mesh: Mesh) -> State:
-    """A State of shardings: moments lie like the parameters they belong to."""
-    params = sharding.shardings(mesh, policy.logical_axes(hyper.policy))
+def shardings(hyper: Trainable, mesh: Mesh, axes: Any = None) -> State:
+    """A State of shardings: moments lie like the parameters they belong to.
+
+    `axes` are the logical axis names of the parameters, if those are not the policy's.
+    """
+    params = sharding.shardings(mesh, policy.logical_axes(hyper.policy) if axes is None else axes)
     whole: Any = sharding.replicated(mesh)
     transform = optimizer.direction(hyper.optimizer)
     moments = optax.tree.map_params(

@@ -38,6 +38,8 @@ class Hyper:
     kl_clamp: float = 10.0  # k3, per token
     ratio_guard: float = 10.0  # a minibatch whose mean ratio is above this has loss 0
     whiten: bool = True
+    # The policy term is divided by the response tokens, or by the sequences times this (Dr. GRPO).
+    length_divisor: int | None = None
     chunk: int = 128  # tokens of a row that have logits at one time
 
 
@@ -97,11 +99,14 @@ def step(state: State, batch: Batch, hyper: Hyper) -> tuple[State, Metrics]:
     return _make_step(hyper).step(state, batch)
 
 
-def compiled(function: Callable, hyper: Any, mesh: Mesh | None) -> Sharded:
-    """`function(state, batch) -> (state, metrics)` jitted, donating the state; shared with SFT."""
+def compiled(function: Callable, hyper: Any, mesh: Mesh | None, axes: Any = None) -> Sharded:
+    """`function(state, batch) -> (state, metrics)` jitted, donating the state; for all updates.
+
+    `axes` as in `update.shardings`.
+    """
     if mesh is None:
         return Sharded(jax.jit(function, donate_argnums=0), None, None)
-    placed, rows = shardings(hyper, mesh), sharding.batch(mesh)
+    placed, rows = shardings(hyper, mesh, axes), sharding.batch(mesh)
     jitted = jax.jit(
         function,
         donate_argnums=0,
@@ -124,6 +129,7 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
     advantages = masked.whiten(batch.advantages, where) if hyper.whiten else batch.advantages
     tokens = jnp.maximum(masked.count(where), 1.0)
     sequences = jnp.maximum(masked.count(where.any(-1)), 1.0)
+    below = tokens if hyper.length_divisor is None else sequences * hyper.length_divisor
 
     def objective(params: Any, rows: tuple[Batch, jax.Array]) -> tuple[jax.Array, Any]:
         part, where = rows
@@ -133,8 +139,8 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
         )
         gain = losses.policy_sums(logp, part.old_logp, part.advantages, where, hyper.clip)
         drift = losses.kl_sums(logp, part.ref_logp, where, hyper.kl_estimator, hyper.kl_clamp)
-        # In units of tokens, so that one division at the end serves both terms.
-        total = gain.loss + hyper.kl * tokens / sequences * drift.loss
+        # In units of the divisor, so that one division at the end serves both terms.
+        total = gain.loss + hyper.kl * below / sequences * drift.loss
         return total, (gain, drift, masked.sum(jax.lax.stop_gradient(entropy), where))
 
     placed = None if mesh is None else shardings(hyper, mesh).params
@@ -145,9 +151,9 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
     gain, drift, entropy = jax.tree.map(lambda x: x.sum(0), statistics)
     # A mean ratio that is not a number is above every threshold.
     guarded = ~(gain.ratio / tokens <= hyper.ratio_guard)
-    gradient = jax.tree.map(lambda g: jnp.where(guarded, 0.0, g / tokens), gradient)
+    gradient = jax.tree.map(lambda g: jnp.where(guarded, 0.0, g / below), gradient)
     state, norm, rate = advance(state, gradient, hyper.optimizer)
-    policy_loss = jnp.where(guarded, 0.0, gain.loss / tokens)
+    policy_loss = jnp.where(guarded, 0.0, gain.loss / below)
     kl_loss = jnp.where(guarded, 0.0, hyper.kl * drift.loss / sequences)
     return state, Metrics(
         loss=policy_loss + kl_loss,

@@ -27,7 +27,11 @@ _FULL_STOPS = (".$", ".$$", r".\)", r".\]")
 # Not behind an initial (`U.S. Dollars`), `Dr. X`, and so not behind `of it. Then` either.
 _SENTENCE_END = re.compile(r"(?<=\.)(?<!\b[A-Za-z]\.)(?<!\s[A-Za-z]{2}\.)(?=\s+[A-Z])")
 _ONLY_OPENING = re.compile(r"\$\$?|\\\(|\\\[|\\begin\{[^}]*\}|\[asy\]")
-_LANGUAGE = tuple(map(re.compile, (",", r"\sand(?=\s)", ":", r"\sto(?=\s)")))
+# With the length up to the cut. In "and and" only the first is found: it takes the blank along.
+_LANGUAGE = tuple(
+    (re.compile(separator), length)
+    for separator, length in ((",", 1), (r"\sand\s", 4), (":", 1), (r"\sto\s", 3))
+)
 _MATHS = tuple(
     re.compile(re.escape(separator))
     for separator in (",$", r",\)", r",\]", "=", r"\equiv", "+", r"\cancelto")
@@ -153,10 +157,9 @@ def _cut_long(piece: str) -> list[int]:
 
 def _language_cut(part: str) -> int | None:
     masked = mask(part)
-    cut = _language_cut_between(masked, 0, len(part))
-    if cut is not None and masked.nested:
+    if masked.nested:
         raise SplitterFailure(NESTING)
-    return cut
+    return _language_cut_between(masked, 0, len(part))
 
 
 def _maths_cut(part: str) -> int | None:
@@ -172,8 +175,9 @@ def _maths_cut(part: str) -> int | None:
 def _language_cut_between(masked: Masked, begin: int, end: int) -> int | None:
     """The place behind a comma, `and`, colon or `to` outside formulas that halves [begin, end)."""
     width = masked.width(begin, end)
-    for separator in _LANGUAGE:
-        places = (match.end() for match in separator.finditer(masked.text, begin, end))
+    for separator, length in _LANGUAGE:
+        found = separator.finditer(masked.text, begin, end)
+        places = (match.start() + length for match in found)
         cut = _middle(places, lambda place: masked.width(begin, place), width)
         if cut is not None and begin + LANGUAGE_SIDE <= cut <= end - LANGUAGE_SIDE:
             return cut

@@ -1,0 +1,1 @@
+"""Workers: one engine each, in a process of its own (see benchmarks.turns)."""

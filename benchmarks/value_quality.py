@@ -34,8 +34,8 @@ from vinejax.config import UserError
 if TYPE_CHECKING:
     from vinejax.grading import GraderPool
     from vinejax.policy import DecodeWeights
-    from vinejax.tasks import Problem
     from vinejax.train.setup import Setup
+    from vinejax.train.truth import Assign
 
 WITHIN = 0.05  # the paper's band of a good value (figure of value accuracy)
 
@@ -52,99 +52,27 @@ class Flags:
     json: bool = False  # Print the result as one JSON line.
 
 
-@dataclass(frozen=True)
-class State:
-    """A state of some trajectory, and its estimate."""
-
-    problem: "Problem"
-    tokens: np.ndarray  # int32, prompt and the response so far
-    prompt_length: int
-    step: int  # its index in the trajectory; 0 is the prompt
-    estimate: float  # mean reward of K rollouts
-
-
 def measure(
     setup: "Setup", weights: "DecodeWeights", graders: "GraderPool", states: int, truth: int
 ) -> dict[str, Any]:
     """Quality of the estimates with `setup.config.values.k` rollouts; see the module."""
-    drawn = draw_states(setup, weights, graders, states)
+    from vinejax.train.truth import draw_states, true_value
+
+    drawn = draw_states(setup, weights, graders, states, by_rollouts(setup, weights, graders))
     true_values = true_value(setup, weights, graders, drawn, truth)
     estimates = np.array([s.estimate for s in drawn])
     step = np.array([s.step for s in drawn])
     return compare(estimates, true_values, step, setup.config.values.k, truth)
 
 
-def draw_states(
-    setup: "Setup", weights: "DecodeWeights", graders: "GraderPool", count: int
-) -> list[State]:
-    """`count` distinct states of as many iterations as that takes; all there are, if fewer."""
-    from vinejax.train import credit, trajectories
+def by_rollouts(setup: "Setup", weights: "DecodeWeights", graders: "GraderPool") -> "Assign":
+    """The estimates that training would use, of an iteration's trajectories."""
+    from vinejax.train import credit
     from vinejax.train.clock import Clock
 
-    found: dict[tuple[str, bytes], State] = {}
-    iteration, before = 0, -1
-    while before < len(found) < count:
-        before = len(found)
-        batch = trajectories.collect(setup, weights, graders, iteration, 0, Clock())
-        given = credit.assign(setup, weights, graders, iteration, batch, Clock())
-        for m, tokens in enumerate(batch.tokens):
-            prompt, problem = len(batch.prompts[m]), batch.problems[m]
-            # States beyond the step cap have no estimate but the trajectory's own reward.
-            starts = batch.states[m].starts[: _sampled(setup)]
-            for step, start in enumerate(starts):
-                prefix = tokens[: prompt + start]
-                state = State(problem, prefix, prompt, step, float(given.values[m][step]))
-                found.setdefault((problem.id, prefix.tobytes()), state)
-        iteration += 1
-    if not found:
-        raise UserError("no response has a token: there is no state to measure")
-    order = np.random.default_rng(setup.config.seed).permutation(len(found))[:count]
-    everything = list(found.values())
-    return [everything[i] for i in sorted(order)]
-
-
-def _sampled(setup: "Setup") -> int | None:
-    """How many states of a trajectory have rollouts; None = all."""
-    cap = setup.config.values.max_step
-    return None if cap is None else cap + 1
-
-
-def true_value(
-    setup: "Setup",
-    weights: "DecodeWeights",
-    graders: "GraderPool",
-    states: Sequence[State],
-    rollouts: int,
-) -> np.ndarray:
-    """Mean reward of `rollouts` fresh continuations of each state, under training's rules."""
-    from vinejax import rng, sampler, vine
-    from vinejax.train.trajectories import is_cut_off, response_text
-
-    config, sampling = setup.config, setup.config.sampling
-    trunks = sampler.Trunks.of([s.tokens for s in states], [s.prompt_length for s in states])
-    budget = setup.budget(trunks.length, sampling.max_new_tokens, config.values.context)
-    jobs = sampler.Jobs.at_ends(trunks, rollouts, budget)
-    samples = sampler.sample(
-        weights,
-        setup.model,
-        trunks,
-        jobs,
-        setup.settings(sampling.temperature, sampling.top_p, sampling.top_k),
-        rng.phase_key(config.seed, 0, "truth"),
-        layout=setup.layout(len(states), rollouts, sampling.max_new_tokens),
-        wave=config.engine.wave or 512,
+    return lambda iteration, batch: credit.assign(
+        setup, weights, graders, iteration, batch, Clock()
     )
-    items, is_cut = [], []
-    for j, (trunk, finish) in enumerate(zip(jobs.trunk, samples.finish, strict=True)):
-        state = states[trunk]
-        begun = state.tokens[state.prompt_length :]
-        response = np.concatenate([begun, samples.tokens[j, : samples.length[j]]])
-        text, _ = response_text(setup, response, int(finish))
-        items.append((state.problem, text))
-        is_cut.append(is_cut_off(setup, int(finish), text))
-    verdicts = graders.grade(items, strict=config.grading.grader == "strict")
-    rewards = np.array([v.grade for v in verdicts], np.float32).reshape(-1, rollouts)
-    return np.asarray(vine.values(rewards, np.reshape(is_cut, rewards.shape)).mean, np.float64)
 
 
 def compare(

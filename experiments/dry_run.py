@@ -7,6 +7,8 @@ from vinejax.config import Config, choices, every_n_tokens
 from vinejax.tasks import Task
 from vinejax.tokenizer import load_tokenizer
 
+OFFLINE = ("restem", "dpo_positive")  # train on what is kept of many iterations, without PPO's loss
+
 
 def plan(config: Config, out: Path) -> dict[str, Any]:
     """Counts and limits that follow from the configuration alone."""
@@ -19,7 +21,7 @@ def plan(config: Config, out: Path) -> dict[str, Any]:
         "policy": config.sft.path or config.policy.path or "random initialisation",
         "seed": config.seed,
         "out": str(out),
-        "sft_epochs": 0 if config.sft.path else config.sft.epochs,
+        **_of_sft(config),
         "iterations": iterations,
         "prompts_per_iteration": config.prompts,
         "episodes_per_iteration": config.episodes,
@@ -33,14 +35,52 @@ def plan(config: Config, out: Path) -> dict[str, Any]:
             config.values.context,
             config.evaluation.context,
         ],
+        "sampling_temperature_top_p": [config.sampling.temperature, config.sampling.top_p],
         "training_sequence_at_most": config.update.max_sequence,
+        **(_of_update(config) if trains else {}),
+        "evaluation_every_samples_temperature_top_p": [
+            config.evaluation.every,
+            config.evaluation.samples,
+            config.evaluation.temperature,
+            config.evaluation.top_p,
+        ],
+        "checkpoint_every_kept_every": [config.checkpoint.every, config.checkpoint.keep_period],
         **{f"choices.{name}": taken for name, taken in choices(config).items()},
     }
 
 
+def _of_sft(config: Config) -> dict[str, Any]:
+    """Where reinforcement learning starts from."""
+    sft = config.sft
+    if sft.path is not None or sft.epochs == 0:
+        return {"sft": f"none: starts from {sft.path or config.policy.path or 'random weights'}"}
+    return {
+        "sft_epochs": sft.epochs,
+        "sft_learning_rates": list(sft.learning_rates or (sft.learning_rate,)),
+        "sft_batch": sft.batch,
+        "sft_checkpoint": sft.select,
+    }
+
+
+def _of_update(config: Config) -> dict[str, Any]:
+    """The numbers of every update."""
+    update = config.update
+    return {
+        "update_epochs": update.epochs,
+        "minibatch_microbatch": [update.minibatch, update.microbatch],
+        "learning_rate": update.learning_rate,
+        "warmup_ratio_shape_decay": [update.warmup_ratio, update.warmup, update.decay],
+        "max_grad_norm": update.max_grad_norm,
+    } | (
+        {}
+        if config.algorithm in OFFLINE
+        else {"clip": update.clip, "kl_k3_coefficient_clamp": [update.kl, update.kl_clamp]}
+    )
+
+
 def _updates(config: Config) -> dict[str, Any]:
     """Optimizer steps, where they follow from the configuration."""
-    if config.algorithm in ("restem", "dpo_positive"):
+    if config.algorithm in OFFLINE:
         return {"updates": f"{config.update.epochs} epochs over what is kept of a round"}
     every = config.update.epochs * config.episodes // config.update.minibatch
     trains = config.algorithm != "sft"
@@ -59,6 +99,11 @@ def _of_method(config: Config) -> dict[str, Any]:
         | {
             "rollouts_per_state": config.values.k,
             "tokens_between_states": every_n_tokens(config.values.states) or "one reasoning step",
+            "values_pool_min_samples_plan": [
+                config.values.pool,
+                config.values.min_samples,
+                config.values.plan,
+            ],
         },
         "ppo": shared
         | {

@@ -22,6 +22,7 @@ class RunFlags:
     out: Path | None = None  # Run folder; default runs/NAME-ALGORITHM-seedN.
     # Variant of every named choice, where no other flag sets it; None = the configuration's own.
     choices: Literal["authors", "clean"] | None = None
+    start: Path | None = None  # Folder of a finished run: its SFT is taken, bit for bit.
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
     dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
     json: bool = False  # Print the summary as one JSON line, last on standard output.
@@ -48,7 +49,7 @@ def run(argv: list[str]) -> None:
         cli.use_compile_cache()
         from vinejax import train  # after the cache is set: this import starts JAX
 
-        summary = train.run(config, out, resume=flags.resume)
+        summary = train.run(config, out, resume=flags.resume, start=flags.start)
     if flags.json:
         cli.print_json(summary)
 

@@ -15,7 +15,7 @@ from experiments import configs
 from tests.train.enumerable import PROMPT_LENGTH, Exact, setup_of, weights, with_values
 from vinejax.config import Architecture, EngineConfig, LedgerOptions
 from vinejax.grading import GraderPool
-from vinejax.train import folder
+from vinejax.train import folder, truth
 
 
 def test_predicted_error_by_hand():
@@ -62,12 +62,17 @@ def test_values_that_do_not_vary_have_no_correlation():
     assert "ratio                    -" in value_quality.table({"run": "r", "seed": 0} | out)
 
 
+def draw(setup, graders, count):
+    estimates = value_quality.by_rollouts(setup, weights(), graders)
+    return truth.draw_states(setup, weights(), graders, count, estimates)
+
+
 @pytest.fixture(scope="module")
 def drawn():
     """Setup, graders' context and 24 states of the policy that can be listed."""
     setup = setup_of(with_values(states="token", k=9))
     with GraderPool(setup.config.task.name, {}, workers=0) as graders:
-        yield setup, graders, value_quality.draw_states(setup, weights(), graders, 24)
+        yield setup, graders, draw(setup, graders, 24)
 
 
 def test_states_are_distinct_and_before_the_end(drawn):
@@ -84,8 +89,8 @@ def test_states_are_distinct_and_before_the_end(drawn):
 def test_the_truth_is_the_exact_value_up_to_its_own_error(drawn):
     setup, graders, states = drawn
     exact, rollouts = Exact(setup), 128
-    truth = value_quality.true_value(setup, weights(), graders, states, rollouts)
-    for state, value in zip(states, truth, strict=True):
+    measured = truth.true_value(setup, weights(), graders, states, rollouts)
+    for state, value in zip(states, measured, strict=True):
         response = tuple(state.tokens[PROMPT_LENGTH:].tolist())
         mean, square = exact.moments(state.problem.id, response)
         assert abs(value - mean) < 4 * np.sqrt((square - mean**2) / rollouts) + 1e-6
@@ -106,14 +111,14 @@ def test_measuring_follows_from_the_seed(drawn):
 def test_all_states_are_measured_if_there_are_fewer(drawn):
     setup, graders, _ = drawn
     config = replace(setup.config, sampling=replace(setup.config.sampling, max_new_tokens=1))
-    states = value_quality.draw_states(replace(setup, config=config), weights(), graders, 10**6)
+    states = draw(replace(setup, config=config), graders, 10**6)
     assert len(states) == 4  # the prompts alone
 
 
 def test_states_beyond_the_step_cap_are_not_measured(drawn):
     setup, graders, _ = drawn
     config = with_values(states="token", max_step=1)
-    states = value_quality.draw_states(replace(setup, config=config), weights(), graders, 20)
+    states = draw(replace(setup, config=config), graders, 20)
     assert {s.step for s in states} == {0, 1}
 
 

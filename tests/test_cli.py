@@ -22,8 +22,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A stand-in for vinejax.train that records its call and does what `trained["then"]` says."""
     seen: dict[str, Any] = {"then": lambda: {"final_pass_at_1": 0.5}}
 
-    def stand_in(config: Config, out: Path, *, resume: bool, log: Any = None) -> dict[str, Any]:
-        seen.update(config=config, out=out, resume=resume)
+    def stand_in(config: Config, out: Path, *, resume: bool, start: Any = None) -> dict[str, Any]:
+        seen.update(config=config, out=out, resume=resume, start=start)
         return seen["then"]()
 
     module = types.ModuleType("vinejax.train")
@@ -232,6 +232,13 @@ def test_dry_runs_of_the_paper_print_its_numbers(
     assert (plan["prompt_tokens_at_most"], plan["new_tokens_at_most"]) == (1512, 1024)
     assert plan["context_trajectory_rollout_evaluation"] == contexts
     assert plan["training_sequence_at_most"] == sequence
+    assert plan["sampling_temperature_top_p"] == [0.6, 0.9]
+    assert plan["minibatch_microbatch"][0] == 64
+    assert (plan["update_epochs"], plan["learning_rate"], plan["clip"]) == (2, 1e-6, 0.2)
+    assert plan["kl_k3_coefficient_clamp"] == [1e-4, 10.0]
+    assert plan["warmup_ratio_shape_decay"] == [0.03, "logarithmic", "linear"]
+    assert plan["evaluation_every_samples_temperature_top_p"][1:] == [16, 0.35, 0.9]
+    assert plan["checkpoint_every_kept_every"] == [10, 60 if "deepseek" in name else 40]
     assert plan["problems"] == "not checked: task.path is not set"
     assert "hub id" in plan["tokenizer"]
 

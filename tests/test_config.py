@@ -99,6 +99,9 @@ def test_paper_contexts(model: str, task: str, contexts: tuple[int, ...], sequen
     assert config.values.max_step == (25 if task == "gsm8k" else None)
 
 
+POOL = {"values__pool": True, "values__budget": "remaining"}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -113,6 +116,32 @@ def test_paper_contexts(model: str, task: str, contexts: tuple[int, ...], sequen
         ({"evaluation__top_p": 1.5}, ["evaluation.top_p is 1.5"]),
         ({"values__states": "every:0"}, ["values.states is 'every:0'", "every:N"]),
         ({"values__states": "steps"}, ["values.states is 'steps'", "step, token or every:N"]),
+        ({"values__min_samples": -1}, ["values.min_samples is -1", "0 or more"]),
+        (
+            {"values__min_samples": 2},
+            ["values.min_samples is 2", "values.pool is False", "set values.pool=true"],
+        ),
+        (POOL | {"values__min_samples": 4}, ["values.min_samples is 4", "values.k = 3"]),
+        ({"values__pool": True}, ["values.budget is 'state'", "set values.budget=remaining"]),
+        (
+            POOL | {"values__context": 80},
+            ["values.context is 80", "sampling.context is 96", "the same number"],
+        ),
+        (
+            POOL | {"values__deduplicate": False},
+            ["values.deduplicate is False", "values.pool is True"],
+        ),
+        ({"values__plan": "skip"}, ["values.plan is 'skip'", "skip:N or bisect:N"]),
+        ({"values__plan": "skip:1"}, ["values.plan is 'skip:1'", "N >= 2"]),
+        ({"values__plan": "bisect:4"}, ["values.plan is 'bisect:4'", "values.k = 3", "N <= 3"]),
+        (
+            POOL | {"algorithm": "ppo"},
+            ["values.pool is True", "algorithm is 'ppo'", "only vineppo has it"],
+        ),
+        (
+            {"algorithm": "grpo", "values__plan": "skip:2"},
+            ["values.plan is skip:2", "algorithm is 'grpo'"],
+        ),
         ({"algorithm": "vinepo"}, ["algorithm is 'vinepo'", "did you mean vineppo"]),
         ({"task__name": "ledgr"}, ["task.name is 'ledgr'", "did you mean ledger"]),
         ({"task__name": "gsm8k"}, ["task.options is LedgerOptions", "Gsm8kOptions"]),
@@ -197,6 +226,14 @@ def test_own_task_needs_no_registration(tiny: Config):
 )
 def test_spacing_of_states(states: str, spacing: int | None):
     assert configuration.every_n_tokens(states) == spacing
+
+
+def test_plans_of_states_and_cheaper_values_that_go_together(tiny: Config):
+    assert configuration.values_plan("all") == ("all", 0)
+    assert configuration.values_plan("skip:3") == ("skip", 3)
+    assert configuration.values_plan("bisect:12") == ("bisect", 12)
+    change(tiny, values__plan="skip:3").validate()
+    change(tiny, **POOL, values__min_samples=3, values__plan="bisect:5").validate()
 
 
 @pytest.mark.parametrize("name", configs.names())

@@ -73,11 +73,23 @@ def majority(answers: Sequence[str | None], grades: Sequence[float]) -> float:
     return float(grades[answers.index(winner)])
 
 
+def interval_of_mean(values: Sequence[float] | Float[np.ndarray, "n"]) -> tuple[float, float]:
+    """Where the mean of all such values lies, 95 %: mean +- t(n - 1) x standard error.
+
+    Of a single value nothing is known: minus to plus infinity.
+    """
+    sample = np.asarray(values, np.float64)
+    mean = float(sample.mean())
+    if sample.size == 1:
+        return -math.inf, math.inf
+    error = sample.std(ddof=1) / math.sqrt(sample.size)
+    half = float(special.stdtrit(sample.size - 1, 0.5 + CONFIDENCE / 2) * error)
+    return mean - half, mean + half
+
+
 def _student(means: Float[np.ndarray, "P"]) -> tuple[float, float]:
-    error = means.std(ddof=1) / math.sqrt(means.size)
-    half = float(special.stdtrit(means.size - 1, 0.5 + CONFIDENCE / 2) * error)
-    mean = float(means.mean())
-    return max(0.0, mean - half), min(1.0, mean + half)
+    low, high = interval_of_mean(means)
+    return max(0.0, low), min(1.0, high)
 
 
 def _wilson(mean: float, count: int) -> tuple[float, float]:

@@ -227,3 +227,31 @@ def test_texts_with_types_of_operands_and_branches():
 def test_a_text_without_an_entry_is_refused():
     with pytest.raises(ValueError, match="no ENTRY computation"):
         compiled.count("HloModule m")
+
+
+def test_a_fusion_reads_what_its_slices_take_through_a_sum():
+    fused = """
+%f (p: f32[4,8,100]) -> f32[8,10] {
+  %p = f32[4,8,100]{2,1,0} parameter(0)
+  %zero = f32[] constant(0)
+  %r = f32[8,100]{1,0} reduce(%p, %zero), dimensions={0}, to_apply=%sum
+  %e = f32[8,100]{1,0} exponential(%r)
+  ROOT %s = f32[8,10]{1,0} slice(%e), slice={[0:8], [20:30]}
+}
+"""
+    body = """
+  %a = f32[4,8,100]{2,1,0} parameter(0)
+  ROOT %x = f32[8,10]{1,0} fusion(%a), kind=kLoop, calls=%f
+"""
+    (moved,) = compiled.count(text(body, fused)).once
+    assert (moved.read, moved.written) == (F32 * 4 * 8 * 10, F32 * 8 * 10)
+
+
+def test_a_slice_fetched_to_the_chip_is_read_once():
+    body = """
+  %w = bf16[2048,2048]{1,0:T(8,128)(2,1)} parameter(0)
+  %s = ((bf16[2048,2048]{1,0:T(8,128)(2,1)}), bf16[512,2048]{1,0:T(8,128)(2,1)S(1)}, s32[]{:S(2)}) slice-start(%w), slice={[0:512], [0:2048]}
+  ROOT %d = bf16[512,2048]{1,0:T(8,128)(2,1)S(1)} slice-done(%s)
+"""  # noqa: E501
+    (moved,) = compiled.count(text(body)).once
+    assert (moved.read, moved.written) == (2 * 512 * 2048, 0)

@@ -2,17 +2,18 @@
 
 The process sends itself SIGKILL, or the signal that the environment variable KILLED_BY names, when
 it comes to the place for the COUNT-th time. Checkpoints are
-written before the run goes on, so that it is known which of them there are at the end.
+written before the run goes on, so that it is known which of them there are at the end. The variable
+KILLED_COMMAND names another module of `experiments` instead of run.
 """
 
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from experiments import run
-from vinejax import report, sampler, update
+from vinejax import report, sampler, train, update
 from vinejax.checkpoint import Checkpoints
 from vinejax.journal import Journal
 
@@ -115,6 +116,17 @@ def in_test(reached: Countdown) -> None:
     Journal.append = watched
 
 
+def behind_a_run(reached: Countdown) -> None:
+    """It is finished, but its last policy has not been measured yet."""
+    measure = train.measure_endpoint
+
+    def watched(*arguments: Any) -> dict[str, Any]:
+        reached()
+        return measure(*arguments)
+
+    train.measure_endpoint = watched
+
+
 def save_at_once() -> None:
     save = Checkpoints.save
 
@@ -129,4 +141,5 @@ if __name__ == "__main__":
     place, count = sys.argv[1], int(sys.argv[2])
     globals()[place](Countdown(count))
     save_at_once()
-    sys.exit(run.main(sys.argv[3:]))
+    command = importlib.import_module(f"experiments.{os.environ.get('KILLED_COMMAND', 'run')}")
+    sys.exit(command.main(sys.argv[3:]))

@@ -377,14 +377,17 @@ def test_sampler_and_scorer_agree_and_scores_are_those_of_the_policy():
         width = max(len(t) for t in batch.tokens)
         alone, cache = scoring.score(weights(), MODEL, batch.tokens, 0.8, width, keep_cache=False)
         assert cache is None
-        assert_allclose(given.old.logp, alone.logp, atol=1e-6)
+        for m, (prompt, whole) in enumerate(zip(batch.prompts, batch.tokens, strict=True)):
+            response = slice(len(prompt), len(whole))
+            assert_allclose(given.old.logp[m, response], alone.logp[m, response], atol=1e-6)
+            assert not given.old.logp[m, : len(prompt)].any()
         assert given.old.tokens == sum(len(t) for t in batch.tokens)
     temperature = setup.config.sampling.temperature
-    tokens = batch.tokens[0]
+    tokens, first = batch.tokens[0], len(batch.prompts[0])
     logits = np.asarray(policy.forward(PARAMS, MODEL, tokens[None]), np.float64)[0] / temperature
     logp = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     expected = logp[np.arange(len(tokens) - 1), tokens[1:]]
-    assert_allclose(given.old.logp[0, 1 : len(tokens)], expected, atol=1e-4)
+    assert_allclose(given.old.logp[0, first : len(tokens)], expected[first - 1 :], atol=1e-4)
 
 
 def learn(setup, batch, given):

@@ -186,6 +186,10 @@ Values are unbiased, and their variance falls as 1 / K.
 Rollouts of a state are not the trajectory that is judged, and have keys of their own.
   tests/train/test_credit.py::test_rollouts_of_a_prompt_are_not_its_trajectories
   tests/train/test_credit.py::test_truncated_rollouts_are_worth_0_and_counted
+Samples that states share leave out the trajectory that is judged, and rollouts from behind a state.
+  tests/train/test_vines.py::test_no_value_of_a_trajectory_depends_on_its_own_return
+  tests/train/test_vines.py::test_pooled_values_are_unbiased
+  tests/vine/test_pool.py::test_counts_by_hand
 Masked values do not leak into GAE.
   tests/advantages/test_gae.py::test_masked_values_and_rewards_do_not_leak
   tests/update/test_critic.py::test_garbage_in_masked_slots_and_tokens_beyond_the_length_change_nothing

@@ -176,8 +176,11 @@ def test_each_setting_reaches_the_loss(run, batch, setting):
     assert abs(run(batch)[0].loss - run(batch, **setting)[0].loss) > 1e-5
 
 
-def test_settings_of_memory_do_not(run, assert_same, batch):
-    assert_same(run(batch), run(batch, chunk=3))
+def test_logits_in_pieces_make_the_same_update(run, assert_same, batch, monkeypatch):
+    whole = run(batch)
+    monkeypatch.setattr("vinejax.policy.scoring.LOGIT_BYTES", 1)
+    jax.clear_caches()
+    assert_same(whole, run(batch))
 
 
 def test_parameters_are_arguments_and_a_second_call_compiles_nothing(hyper, params, batch):

@@ -27,7 +27,14 @@ FREE = frozenset(
 )
 SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # and the operand that holds the update
-PASSING = frozenset({"bitcast", "reshape", "convert", "copy", "transpose", "bitcast-convert"})
+# Inside a fusion these are computed for the elements that are asked for, and read no others.
+LAZY = frozenset(
+    {"bitcast", "reshape", "convert", "copy", "transpose", "bitcast-convert", "reduce"}
+    | {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negate", "abs"}
+    | {"and", "or", "xor", "not", "compare", "select", "clamp", "is-finite", "sign", "floor"}
+    | {"exponential", "log", "log-plus-one", "exponential-minus-one", "logistic", "tanh"}
+    | {"rsqrt", "sqrt", "cosine", "sine", "shift-left", "shift-right-logical"}
+)
 
 
 @dataclass(frozen=True)
@@ -136,8 +143,9 @@ def _moved(module: Module, computation: Computation, instruction: Instruction) -
         opcodes |= {i.opcode for i in _inside(module, instruction)}
         callee = module.computations[instruction.callees[0]]
         updates = _updates(callee)
+        shares = _shares(module, callee, updates)
         read = sum(
-            round(operand.bytes * _share(module, callee, callee.parameter(i).name, updates))
+            round(operand.bytes * shares[callee.parameter(i).name])
             for i, operand in enumerate(operands)
         )
         written = _written(module, callee, callee.root, updates)
@@ -161,9 +169,12 @@ def _plain(instruction: Instruction, operands: list[Instruction]) -> tuple[int, 
         return round(operands[0].bytes * share) + sum(o.bytes for o in operands[1:]), result
     if opcode == "copy-start":
         return given, instruction.leaves[0].bytes
+    if opcode == "slice-start":  # its result: the operands, the slice, a context
+        taken = instruction.leaves[len(operands)]
+        return taken.stored_bytes, taken.bytes
     if opcode.endswith("-start"):  # its result names the operands too
         written = max(0, result - given)
-        return (written if "slice" in opcode else given), written
+        return given, written
     if opcode == "custom-call" and instruction.target.startswith("__cu"):
         # cuBLAS and cuDNN return their scratch space, a flat array of bytes, beside the result.
         scratch = [x for x in instruction.leaves if x.dtype in ("s8", "u8") and len(x.dims) == 1]
@@ -222,24 +233,37 @@ def _written(
     return total
 
 
-def _share(module: Module, computation: Computation, name: str, updates: frozenset[str]) -> float:
-    """The share of a value that a fusion reads."""
-    value, share = computation.by_name[name], 0.0
-    if value.is_root:
-        return 1.0
-    for user, place in computation.users.get(name, ()):
-        if user.opcode in SLICES and place == 0:
-            share += user.elements / max(1, value.elements)
-        elif user.opcode in UPDATES and place == 0 and user.name in updates:
-            if user.opcode == "scatter":  # combines; a dynamic-update-slice replaces
-                update = computation.by_name[user.operands[UPDATES["scatter"]]]
-                share += update.elements / max(1, value.elements)
-        elif user.opcode in PASSING:
-            share += _share(module, computation, user.name, updates)
-        elif user.opcode == "fusion":
-            callee = module.computations[user.callees[0]]
-            inner = callee.parameter(place).name
-            share += _share(module, callee, inner, _updates(callee))
-        else:
-            share += 1.0
-    return min(1.0, share)
+def _shares(module: Module, computation: Computation, updates: frozenset[str]) -> dict[str, float]:
+    """Of each value in a fusion, the share that is needed for the fusion's results."""
+    shares: dict[str, float] = {}
+    for value in reversed(computation.instructions):  # users come before what they use
+        used = computation.users.get(value.name, ())
+        needed = sum(_needed(module, computation, value, u, i, updates, shares) for u, i in used)
+        shares[value.name] = 1.0 if value.is_root else min(1.0, needed)
+    return shares
+
+
+def _needed(
+    module: Module,
+    computation: Computation,
+    value: Instruction,
+    user: Instruction,
+    place: int,
+    updates: frozenset[str],
+    shares: dict[str, float],
+) -> float:
+    """The share of a value that `user`, which has it as operand number `place`, reads."""
+    if user.opcode in SLICES and place == 0:
+        return shares[user.name] * user.elements / max(1, value.elements)
+    if user.opcode in UPDATES and place == 0 and user.name in updates:
+        if user.opcode == "dynamic-update-slice":  # replaces; a scatter combines
+            return 0.0
+        update = computation.by_name[user.operands[UPDATES["scatter"]]]
+        return update.elements / max(1, value.elements)
+    if user.opcode in LAZY:
+        return shares[user.name]
+    if user.opcode == "fusion":
+        callee = module.computations[user.callees[0]]
+        inner = _shares(module, callee, _updates(callee))[callee.parameter(place).name]
+        return inner * shares[user.name]
+    return 1.0

@@ -43,8 +43,11 @@ class Leaf:
         0 for what the layout puts elsewhere (a memory space S(n): on the chip, or on the host).
         """
         space = re.search(r"S\((\d+)\)", self.layout)
-        if space and int(space.group(1)):
-            return 0
+        return 0 if space and int(space.group(1)) else self.stored_bytes
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes wherever it is, the padding of a tiled layout included."""
         return (math.prod(self._stored()) * _bits(self.dtype) + 7) // 8
 
     def _stored(self) -> list[int]:

@@ -41,7 +41,8 @@ from vinejax.config.fields import (
     UpdateConfig,
     ValuesConfig,
 )
-from vinejax.config.rules import every_n_tokens, validate
+from vinejax.config.rules import validate
+from vinejax.config.values import every_n_tokens, values_plan
 from vinejax.config.variants import with_algorithm
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "nearest",
     "to_dict",
     "validate",
+    "values_plan",
     "with_algorithm",
     "with_preset",
 ]

@@ -40,6 +40,9 @@ class PolicyConfig:
     # Matrix products: auto = bfloat16 on accelerators, float32 on CPU. Master weights are float32.
     compute_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     remat: bool = True  # Recompute a block's activations in the backward pass (the authors do).
+    # In training and scoring: auto = cudnn on NVIDIA in bfloat16, splash on a single TPU chip, else
+    # xla, which is plain JAX.
+    attention: Literal["auto", "xla", "cudnn", "splash"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,18 @@ class ValuesConfig:
     budget: Literal["state", "remaining"] = "state"
     context: int = 2047  # Prefix + rollout (2047 RhoMath, 2499 DeepSeekMath).
     max_step: int | None = None  # Later steps copy the return (gsm8k: 25); None = no cap.
+    # Whatever passes through a state, token by token, counts there: rollouts from earlier states
+    # and the problem's other trajectories, never the judged one's own return. Unbiased; not in the
+    # paper. Needs values.budget=remaining and values.context = sampling.context.
+    pool: bool = False
+    # With pool: new rollouts only where fewer samples than this are known, and only what is
+    # missing (k where nothing is known); 0 = k from every state. Unbiased.
+    min_samples: int = 0
+    # States to sample: all; skip:N (BIASED: none behind a state whose samples, N or more, all have
+    # the trajectory's own return); bisect:N (BIASED: none between two states whose samples, N or
+    # more, all have the same return). Expected error of a state left out: N^N / (N+1)^(N+1) at
+    # most (N = 2: 0.15, 4: 0.08).
+    plan: str = "all"
 
 
 @dataclass(frozen=True)

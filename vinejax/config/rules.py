@@ -12,6 +12,7 @@ from vinejax.config.fields import (
     TASKS,
     Config,
 )
+from vinejax.config.values import check_values
 
 _POSITIVE = (lambda x: x > 0, "more than 0")
 _AT_LEAST_0 = (lambda x: x >= 0, "0 or more")
@@ -37,7 +38,8 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     ),
     (
         _AT_LEAST_0,
-        """iterations sampling.temperature sampling.top_k values.max_step update.learning_rate
+        """iterations sampling.temperature sampling.top_k values.max_step values.min_samples
+        update.learning_rate
         update.weight_decay critic.learning_rate dpo.penalty
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
@@ -61,7 +63,13 @@ _ARCHITECTURE = "hidden layers heads kv_heads head_dim ffn"
 
 # Fields that one method alone reads, with the value that leaves it as it is: another value in a run
 # of another method would be a comparison that never took place.
-_OF_METHOD = (("advantages.permute", False, "vineppo"), ("advantages.std", True, "grpo"))
+_OF_METHOD = (
+    ("advantages.permute", False, "vineppo"),
+    ("advantages.std", True, "grpo"),
+    ("values.pool", False, "vineppo"),
+    ("values.min_samples", 0, "vineppo"),
+    ("values.plan", "all", "vineppo"),
+)
 
 
 def validate(
@@ -76,28 +84,11 @@ def validate(
             _check_range(config, name, rule)
     _check_policy(config)
     _check_options(config)
-    every_n_tokens(config.values.states)
+    check_values(config)
     _check_batches(config)
     _check_lengths(config)
     _check_method(config)
     _check_sft(config)
-
-
-def every_n_tokens(states: str) -> int | None:
-    """Spacing in tokens of the states that get a value, or None for one a reasoning step.
-
-    "step" -> None, "token" -> 1, "every:16" -> 16.
-    """
-    kind, colon, number = states.partition(":")
-    if states == "step":
-        return None
-    if states == "token":
-        return 1
-    if kind == "every" and colon and number.isascii() and number.isdigit() and int(number) > 0:
-        return int(number)
-    raise ConfigError(
-        f"values.states is {states!r}: it must be step, token or every:N with N >= 1 (every:16)"
-    )
 
 
 def _check_names(config: Config, tasks: Collection[str], algorithms: Collection[str]) -> None:

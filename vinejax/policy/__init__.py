@@ -1,5 +1,6 @@
 """The policy: a Llama-type decoder as pure functions, its scoring, and its Hugging Face files."""
 
+from vinejax.policy.attention import default_backend
 from vinejax.policy.config import LlamaConfig, RopeScaling
 from vinejax.policy.folder import is_hub_id
 from vinejax.policy.llama import (
@@ -16,7 +17,14 @@ from vinejax.policy.llama import (
     shapes,
     unstack,
 )
-from vinejax.policy.numerics import logits, matmul, precision_of, rms_norm
+from vinejax.policy.numerics import (
+    logits,
+    matmul,
+    platform,
+    precision_of,
+    rms_norm,
+    targeting,
+)
 from vinejax.policy.scoring import Cache, LogProbs, Scores, logprobs, score, sequence_logprobs
 from vinejax.policy.weights import load_hf, save_hf
 
@@ -30,6 +38,7 @@ __all__ = [
     "Scores",
     "block",
     "cast",
+    "default_backend",
     "embed_tokens",
     "forward",
     "head",
@@ -41,11 +50,13 @@ __all__ = [
     "logits",
     "logprobs",
     "matmul",
+    "platform",
     "precision_of",
     "rms_norm",
     "save_hf",
     "score",
     "sequence_logprobs",
     "shapes",
+    "targeting",
     "unstack",
 ]

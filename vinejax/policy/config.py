@@ -74,7 +74,8 @@ class LlamaConfig:
     `num_tokens` is the number of ids that exist: embedding rows from there on are padding, are
     never sampled and get no probability (0 means all `vocab_size` rows exist). `compute_dtype` is
     the type of matrix products; parameters keep their own. Caches hold keys and values in
-    `kv_dtype` (None: in `compute_dtype`). `remat` recomputes each block in the gradient.
+    `kv_dtype` (None: in `compute_dtype`). `attention` names the implementation for whole sequences,
+    see `policy.attention`. `remat` recomputes each block in the gradient.
     """
 
     vocab_size: int
@@ -93,6 +94,7 @@ class LlamaConfig:
     max_positions: int = 2048
     compute_dtype: str = "float32"
     kv_dtype: str | None = None
+    attention: str = "xla"
     remat: bool = False
     model_type: str = "llama"
     bos_id: int | None = None

@@ -157,7 +157,7 @@ def hidden(
 
     def layer(x: jax.Array, w: dict[str, jax.Array]) -> tuple[jax.Array, None]:
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return attention.causal(q, k, v, where, segments)
+            return attention.causal(q, k, v, where, segments, config.attention)
 
         return block(_cast_leaves(w, config), x, config, cos, sin, attend), None
 

@@ -5,10 +5,36 @@ agree with nothing to more than three digits; fp32 operands therefore ask for th
 precision. bf16 operands are multiplied as they are and accumulated in fp32.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
+
+_target: ContextVar[str | None] = ContextVar("target", default=None)
+
+
+def platform() -> str:
+    """The platform that programs are made for: the one they run on, unless `targeting` says."""
+    return _target.get() or jax.default_backend()
+
+
+@contextmanager
+def targeting(name: str) -> Iterator[None]:
+    """Programs traced in the block are made for platform `name`, to be compiled ahead of time.
+
+    What JAX keeps of traced programs is dropped before and after: it does not know them apart.
+    """
+    jax.clear_caches()
+    token = _target.set(name)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+        jax.clear_caches()
 
 
 def precision_of(dtype: DTypeLike) -> jax.lax.Precision:
@@ -29,7 +55,7 @@ def matmul(
     dtype = jnp.dtype(result or x.dtype)
     # XLA:CPU uses the processor's bfloat16 instructions only if the product is fp32. Barrier and
     # rounding keep it from leaving out conversions to bfloat16 in one shape and not in another.
-    rounds = dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    rounds = dtype == jnp.bfloat16 and platform() == "cpu"
     kind = jnp.float32 if rounds else result
     if rounds:
         rows = jax.lax.optimization_barrier(rows)

@@ -19,8 +19,7 @@ from vinejax.policy.numerics import logits, rms_norm
 
 Cache = tuple[list[jax.Array], list[jax.Array]]
 
-# Positions a chunk: 64 rows x 128 x 32,000 fp32 logits are 1 GB.
-CHUNK = 128
+LOGIT_BYTES = 1 << 29  # fp32 logits that may live at one time, over all devices
 
 
 class LogProbs(NamedTuple):
@@ -45,15 +44,16 @@ def logprobs(
     targets: Int[Array, "B T"],
     temperature: float | jax.Array,
     num_tokens: int,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> LogProbs:
     """Log-probability of targets under softmax(hidden @ head / temperature), and its entropy.
 
     Ids from `num_tokens` on do not exist: they get no probability, and as a target (like any
-    negative id) they get -inf. Logits live for `chunk` time steps only, in the gradient too,
-    which recomputes them; value and gradient are those of the plain formula. `temperature` is
-    positive.
+    negative id) they get -inf. Logits live for `chunk` time steps only (None: as many as make
+    LOGIT_BYTES), in the gradient too, which recomputes them; value and gradient are those of the
+    plain formula. `temperature` is positive.
     """
+    chunk = chunk or max(1, LOGIT_BYTES // (4 * hidden.shape[0] * head.shape[1]))
 
     # Chunks add up the head's gradient in the type it is held in here: fp32, not compute dtype.
     wide = head.astype(jnp.float32)
@@ -91,15 +91,18 @@ def sequence_logprobs(
     where: Bool[Array, "B T"],
     temperature: float | jax.Array = 1.0,
     segments: Int[Array, "B T"] | None = None,
-    chunk: int = CHUNK,
+    at: Int[Array, "B N"] | None = None,
+    chunk: int | None = None,
 ) -> LogProbs:
     """Log-probability of tokens[b, t] given what is before it; differentiable in `params`.
 
     A token that nothing precedes (the first of a row or segment) and padding have 0, not a number
-    to be trained on.
+    to be trained on. With `at` only the tokens with these indices are scored, the others have 0:
+    so much less work for the head. The index 0 fills up a row.
     """
     x = llama.hidden(params, config, tokens, where, segments=segments)
-    return _next(x, llama.head(params, config), config, tokens, where, temperature, segments, chunk)
+    matrix = llama.head(params, config)
+    return _next(x, matrix, config, tokens, where, temperature, segments, at, chunk)
 
 
 def _next(
@@ -110,14 +113,23 @@ def _next(
     where: Bool[Array, "B T"],
     temperature: float | jax.Array,
     segments: Int[Array, "B T"] | None,
-    chunk: int,
+    at: Int[Array, "B N"] | None,
+    chunk: int | None,
 ) -> LogProbs:
     """Score tokens[:, 1:] from x[:, :-1]; index t of the result names the token produced."""
     is_scored = where[:, 1:] & where[:, :-1]
     if segments is not None:
         is_scored = is_scored & (segments[:, 1:] == segments[:, :-1])
-    out = logprobs(x[:, :-1], head, tokens[:, 1:], temperature, config.num_tokens, chunk)
-    return LogProbs(*(jnp.pad(jnp.where(is_scored, a, 0.0), ((0, 0), (1, 0))) for a in out))
+    if at is None:
+        out = logprobs(x[:, :-1], head, tokens[:, 1:], temperature, config.num_tokens, chunk)
+        return LogProbs(*(jnp.pad(jnp.where(is_scored, a, 0.0), ((0, 0), (1, 0))) for a in out))
+    before = jnp.take_along_axis(x, jnp.maximum(at - 1, 0)[..., None], axis=1)
+    target = jnp.take_along_axis(tokens, at, axis=1)
+    chosen = jnp.take_along_axis(jnp.pad(is_scored, ((0, 0), (1, 0))), at, axis=1)
+    out = logprobs(before, head, target, temperature, config.num_tokens, chunk)
+    row = jnp.arange(tokens.shape[0])[:, None]
+    nothing = jnp.zeros(tokens.shape, jnp.float32)
+    return LogProbs(*(nothing.at[row, at].add(jnp.where(chosen, a, 0.0)) for a in out))
 
 
 def score(
@@ -127,9 +139,13 @@ def score(
     length: Int[Array, " B"],
     temperature: float | jax.Array = 1.0,
     keep_cache: bool = False,
-    chunk: int = CHUNK,
+    segments: Int[Array, "B T"] | None = None,
+    at: Int[Array, "B N"] | None = None,
+    chunk: int | None = None,
 ) -> tuple[Scores, Cache | None]:
     """Score the first `length` tokens of each row under `unstack`ed weights; with its KV if wanted.
+
+    `segments` and `at` as in `sequence_logprobs`.
 
     The cache is (K, V), lists with one array a layer in the sampler's layouts: K [B, G, H, T]
     with rotary applied, V [B, G, T, H], `config.cache_dtype`. Cells that are unused (t >= length)
@@ -139,7 +155,7 @@ def score(
     chex.assert_rank([tokens, length], [2, 1])
     chex.assert_equal_shape_prefix([tokens, length], 1)
     where = jnp.arange(tokens.shape[1])[None, :] < length[:, None]
-    cos, sin = rope.angles(config, rope.positions_of(where))
+    cos, sin = rope.angles(config, rope.positions_of(where, segments))
     keys: list[jax.Array] = []
     values: list[jax.Array] = []
     finite = jnp.ones(tokens.shape[0], bool)
@@ -152,13 +168,13 @@ def score(
             kept = (_cells(a, where).astype(config.cache_dtype) for a in (k, v))
             keys.append(next(kept).transpose(0, 2, 3, 1))
             values.append(next(kept).transpose(0, 2, 1, 3))
-        return attention.causal(q, k, v, where)
+        return attention.causal(q, k, v, where, segments, config.attention)
 
     x = llama.embed_tokens(weights["embed"], config, tokens, where)
     for w in weights["layers"]:
         x = llama.block(w, x, config, cos, sin, attend)
     x = rms_norm(x, weights["final_norm"], config.norm_eps)
-    out = _next(x, weights["head"], config, tokens, where, temperature, None, chunk)
+    out = _next(x, weights["head"], config, tokens, where, temperature, segments, at, chunk)
     finite = finite & jnp.all(jnp.isfinite(x) | ~where[:, :, None], axis=(1, 2))
     # A token without probability is -inf by right; NaN entropy means the logits were not finite.
     finite = finite & jnp.all(jnp.isfinite(out.entropy), axis=1)

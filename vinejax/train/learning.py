@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Mesh
 
 from vinejax import policy, update
 from vinejax.config import Config
 from vinejax.sampler import Trunks, bucket
+from vinejax.train import batches
 from vinejax.train.credit import Credit
 from vinejax.train.scoring import Scored
 from vinejax.train.setup import Setup
@@ -81,14 +82,16 @@ class Learner:
         self, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
     ) -> dict[str, float]:
         """All updates of one iteration; their metrics."""
-        results = []
+        results, processed = [], 0
         rows = _rows(batch, credit, reference)
-        placement = self._sharded.batch_sharding
-        config = self._setup.config
-        for part in minibatches(config, iteration, config.update.epochs, rows, placement):
-            self.state, metrics = self._sharded.step(self.state, update.Batch(**part))
+        config, mesh = self._setup.config, self._setup.mesh
+        for part in minibatches(config, iteration, config.update.epochs, rows, mesh):
+            processed += part["tokens"].size
+            placed = jax.device_put(part, self._sharded.batch_sharding)
+            self.state, metrics = self._sharded.step(self.state, update.Batch(**placed))
             results.append(metrics)
-        return combine(jax.device_get(results))
+        tokens = config.update.epochs * int(rows["length"].sum())
+        return combine(jax.device_get(results)) | {"padding_share_update": 1 - tokens / processed}
 
 
 def on_sampling_device(weights: policy.DecodeWeights, setup: Setup) -> policy.DecodeWeights:
@@ -111,16 +114,18 @@ def minibatches(
     iteration: int,
     epochs: int,
     rows: dict[str, np.ndarray],
-    placement: Sharding | None,
-) -> Iterator[dict[str, Any]]:
-    """Shuffled minibatches of every epoch; the order follows from seed, iteration and epoch."""
+    mesh: Mesh,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Shuffled minibatches of all epochs, packed; order follows from seed, iteration, epoch."""
     count = len(rows["length"])
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
     for epoch in range(epochs):
         order = np.random.default_rng([config.seed, iteration, epoch]).permutation(count)
         for start in range(0, count, config.update.minibatch):
             chosen = order[start : start + config.update.minibatch]
             part = {name: column[chosen] for name, column in rows.items()}
-            yield jax.device_put(part, placement)
+            width, most = part["tokens"].shape[1], config.update.microbatch
+            yield batches.packed(part, batches.place(part["length"], width, most, devices))
 
 
 def sequences_of(batch: Trajectories) -> dict[str, np.ndarray]:

@@ -17,6 +17,9 @@ from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
 from vinejax.update import State
 
+# Of this process and those it has started, compiling left out: to compare on a busy machine.
+CPU = "time/cpu_seconds"
+
 
 @dataclass(frozen=True)
 class Best:
@@ -90,7 +93,8 @@ class Reinforcement:
         self._bests.wait()
 
     def _iterate(self, total: int) -> None:
-        clock, compiled = Clock(), self._compiles.count
+        compiles = self._compiles
+        clock, compiled = Clock(compiles.other_work), (compiles.count, compiles.cpu_seconds)
         iteration = self.iteration
         with clock("iteration"):
             metrics = self._learn(iteration, clock)
@@ -98,8 +102,10 @@ class Reinforcement:
             if done == total or self.algorithm.validates(done):
                 metrics |= self._validate(done, clock)
         metrics |= {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
+        metrics |= {f"{CPU}/{name}": seconds for name, seconds in clock.cpu_seconds.items()}
         # Under time/, since it depends on what the process has done before.
-        metrics["time/compiles"] = self._compiles.count - compiled
+        metrics["time/compiles"] = compiles.count - compiled[0]
+        metrics["time/compiling_cpu_seconds"] = compiles.cpu_seconds - compiled[1]
         metrics["time/tokens_per_second"] = metrics["tokens_sampled"] / clock.seconds["iteration"]
         self._metrics.write({"iteration": done, **metrics})
         self._progress.iteration(done, metrics)

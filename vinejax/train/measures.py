@@ -34,21 +34,28 @@ def of_iteration(
         **of_sampling(batch, credit.old, credit.counters),
         "advantage_spread": float(step.std()) if len(step) else 0.0,
         "zero_advantage_share": float((step == 0).mean()) if len(step) else 1.0,
-        **({} if credit.nodes is None else _of_values(credit.nodes, credit.counters)),
+        **({} if credit.nodes is None else _of_values(credit.nodes, credit)),
         **learned,
         "tokens_scored": int(scored),
         "tokens_trained": int(trained),
     }
 
 
-def _of_values(nodes: Values, counters: Counters) -> dict[str, Any]:
-    """What Monte Carlo rollouts said about the states, and what they cost."""
-    rollouts = nodes.count.sum()
-    truncated = (nodes.truncated_share * nodes.count).sum() / max(rollouts, 1)
+def _of_values(nodes: Values, credit: Credit) -> dict[str, Any]:
+    """What Monte Carlo samples said about the states, and what they cost.
+
+    A state has `samples_per_state` of them; those that were not launched there are pooled.
+    """
+    counters, count = credit.counters, int(nodes.count.sum())
+    rollouts = count if credit.rollouts is None else int(credit.rollouts.sum())
+    truncated = (nodes.truncated_share * nodes.count).sum() / max(count, 1)
     return {
         "states": len(nodes.mean),
-        "rollouts": int(rollouts),
+        "states_left_out": credit.left_out,
+        "rollouts": rollouts,
         "rollouts_truncated_share": float(truncated),
+        "samples_per_state": count / max(len(nodes.mean), 1),
+        "pooled_share": 1 - rollouts / count if count else 0.0,
         "value": float(nodes.mean.mean()) if len(nodes.mean) else 0.0,
         "value_stderr": float(nodes.stderr.mean()) if len(nodes.mean) else 0.0,
         "tokens_prefilled_values": counters.tokens_prefilled,
@@ -91,6 +98,7 @@ def of_sampling(batch: Trajectories, old: Scored, vines: Counters | None = None)
         "tokens_prefilled": counters.tokens_prefilled,
         "tokens_sampled": counters.tokens_sampled,
         "tokens_scored": old.tokens,
+        "padding_share_scoring": 1 - old.tokens / max(old.processed, 1),
         "tokens_trained": 0,
         "slot_utilisation": counters.slot_utilisation,
         "rerooted": counters.rerooted,

@@ -16,26 +16,37 @@ from vinejax.grading import GraderPool
 from vinejax.journal import Journal
 from vinejax.report import Progress
 from vinejax.tokenizer import Tokenizer
-from vinejax.train import algorithms, candidates, folder, supervised
+from vinejax.train import algorithms, candidates, folder, supervised, taken
 from vinejax.train.algorithms.base import Context
 from vinejax.train.evaluation import Evaluated, evaluate, graders_of, named
 from vinejax.train.learning import Learner, decode_weights
-from vinejax.train.loop import Reinforcement, newest_iteration
+from vinejax.train.loop import CPU, Reinforcement, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 from vinejax.train.stopping import StopRequest
 
 # Under time/ in metrics.jsonl, but no duration of a phase.
-NO_PHASES = ("time/compiles", "time/tokens_per_second", "time/written")
+NO_PHASES = (
+    "time/compiles",
+    "time/compiling_cpu_seconds",
+    "time/tokens_per_second",
+    "time/written",
+)
 
 
-def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
+def run(
+    config: Config, out: Path, *, resume: bool = False, start: Path | None = None
+) -> dict[str, Any]:
     """Trains `config` in the folder `out` and returns the summary that is written there.
 
     With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as
-    if it had never stopped; a finished one is only summed up again. Raises UserError for bad input
-    before anything is written, and Preempted after SIGTERM or Ctrl-C, when the run has been saved.
+    if it had never stopped; a finished one is only summed up again. `start` is the folder of a
+    finished run with the same SFT, whose result is taken, bit for bit, instead of being computed
+    again. Raises UserError for bad input before anything is written, and Preempted after SIGTERM or
+    Ctrl-C, when the run has been saved.
     """
     holds_run = folder.check(out, config, resume)
+    if start is not None:
+        taken.check(start, config)
     done = folder.finished(out, config) if holds_run else None
     if done is not None:
         report.print_summary(done)
@@ -45,6 +56,8 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     setup, params = prepare(config)
     examples = supervised.demonstrations(setup) if folder.fine_tunes(config) else []
     folder.write(out, config)
+    if start is not None:
+        taken.take(start, out)
     held_out = {"validation": setup.validation, "test": setup.test}
     ids = {name: [p.problem.id for p in problems] for name, problems in held_out.items()}
     report.write_json(out / "problems.json", ids)
@@ -64,8 +77,8 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
             params = candidates.fine_tune(setup, params, examples, out, graders, progress, stop)
         learner, reference = Learner(setup, params), decode_weights(setup, params)
         del params
-        start = partial(_start_again, setup, out)
-        context = Context(setup, out, learner, reference, start, graders, progress, stop)
+        again = partial(_start_again, setup, out)
+        context = Context(setup, out, learner, reference, again, graders, progress, stop)
         training = stack.enter_context(Reinforcement(context, journal))
         training.run()
         summary = _summarise(setup, training, reference, graders, progress)
@@ -187,14 +200,16 @@ def _costs(out: Path) -> dict[str, Any]:
     """
     tokens = {"tokens_sampled": 0, "tokens_trained": 0}
     seconds: dict[str, float] = {}
+    of_cpu: dict[str, float] = {}
     for line in report.read_metrics(out):
         for name, value in line.items():
             if name.startswith("tokens_"):
                 tokens[name] = tokens.get(name, 0) + value
             elif name.startswith("time/") and name not in NO_PHASES:
-                phase = name.removeprefix("time/")
-                seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
-    return tokens | {"seconds_by_phase": seconds}
+                phase = name.removeprefix(f"{CPU}/").removeprefix("time/")
+                sums = of_cpu if name.startswith(CPU) else seconds
+                sums[phase] = round(sums.get(phase, 0.0) + value, 3)
+    return tokens | {"seconds_by_phase": seconds, "seconds_of_cpu_by_phase": of_cpu}
 
 
 def _seconds(out: Path, latest: float) -> float:

@@ -3,7 +3,8 @@
 One pass gives PPO its old log-probabilities and the value phase its trunks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ import numpy as np
 
 from vinejax import policy
 from vinejax.sampler import Trunks, bucket
-from vinejax.sampler.bank import empty_bank, rows_at_once, score_rows
+from vinejax.sampler.bank import empty_bank, groups, rows_at_once, score_rows
+from vinejax.train import batches
 
 
 class Scored(NamedTuple):
@@ -20,7 +22,8 @@ class Scored(NamedTuple):
     logp: np.ndarray  # fp32 [M, T], nats, at the given temperature
     entropy: np.ndarray  # fp32 [M, T], nats
     finite: np.ndarray  # bool [M]
-    tokens: int  # how many were scored, padding left out
+    tokens: int  # how many there are, padding left out
+    processed: int  # padding included
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
@@ -30,6 +33,7 @@ class Scored(NamedTuple):
             np.concatenate([p.entropy for p in parts]),
             np.concatenate([p.finite for p in parts]),
             sum(p.tokens for p in parts),
+            sum(p.processed for p in parts),
         )
 
 
@@ -40,29 +44,75 @@ def score(
     temperature: float,
     width: int,
     keep_cache: bool,
+    prompt_lengths: Sequence[int] | None = None,
 ) -> tuple[Scored, policy.Cache | None]:
-    """Scores sequences of at most `width` tokens; if wanted with KV, row m for sequence m."""
-    count, width = len(sequences), bucket(width)
-    rows = rows_at_once(model, width, count)
-    padded = -(-count // rows) * rows
-    tokens = Trunks.of(sequences).padded(padded, width)
-    length = np.zeros(padded, np.int32)
-    length[:count] = [len(s) for s in sequences]
-    bank = empty_bank(model, padded, width) if keep_cache else None
+    """Scores sequences of at most `width` tokens; if wanted with KV, row m for sequence m.
+
+    With `prompt_lengths` the tokens of the prompts are not scored: their entries are 0.
+    """
+    width, count = bucket(width), len(sequences)
+    length = np.array([len(s) for s in sequences], np.int32)
+    first = np.zeros(count, np.int32) if prompt_lengths is None else np.asarray(prompt_lengths)
+    at = np.arange(width)
+    rows = {
+        "tokens": Trunks.of(sequences).padded(count, width),
+        "length": length,
+        "is_response": (at >= first[:, None]) & (at < length[:, None]),
+    }
+    chosen = partial(score_rows, weights, model, temperature=jnp.float32(temperature))
+    if keep_cache:
+        return _with_cache(chosen, model, rows)
+    return _packed(chosen, model, rows), None
+
+
+def _packed(chosen: Callable, model: policy.LlamaConfig, rows: dict[str, np.ndarray]) -> Scored:
+    """Scores of sequences that share rows."""
+    count, width = rows["tokens"].shape
+    most = rows_at_once(model, width, count)
+    placed = batches.place(rows["length"], width, most)
+    arrays = batches.packed(rows, placed)
+    names = ("tokens", "length", "segments", "at")
     parts = []
-    for start in range(0, padded, rows):
-        part, bank = score_rows(
-            weights,
-            model,
-            jnp.asarray(tokens[start : start + rows]),
-            jnp.asarray(length[start : start + rows]),
-            jnp.float32(temperature),
-            bank,
-            jnp.int32(start),
-        )
-        parts.append(part)
+    for start in range(0, placed.rows, most):
+        part = {name: jnp.asarray(arrays[name][start : start + most]) for name in names}
+        parts.append(chosen(**part)[0])
     logp, entropy, finite = (
-        np.concatenate([np.asarray(getattr(p, name)) for p in parts])[:count]
+        np.concatenate([np.asarray(getattr(p, name)) for p in parts])
         for name in ("logp", "entropy", "finite")
     )
-    return Scored(logp, entropy, finite, int(length.sum())), bank
+    length = rows["length"]
+    return Scored(
+        batches.unpacked(logp, placed, length),
+        batches.unpacked(entropy, placed, length),
+        finite[placed.row],
+        int(length.sum()),
+        arrays["tokens"].size,
+    )
+
+
+def _with_cache(
+    chosen: Callable, model: policy.LlamaConfig, rows: dict[str, np.ndarray]
+) -> tuple[Scored, policy.Cache]:
+    """Scores and KV; sequences of about the same length go through the model together."""
+    (count, width), length = rows["tokens"].shape, rows["length"]
+    padded = -(-count // rows_at_once(model, width, count)) * rows_at_once(model, width, count)
+    bank = empty_bank(model, padded, width)
+    found, processed = [], 0
+    for group in groups(length, model, width):
+        scores, bank = chosen(
+            tokens=jnp.asarray(group.filled(rows["tokens"])),
+            length=jnp.asarray(group.filled(length)),
+            at=jnp.asarray(batches.indices(group.filled(rows["is_response"]))),
+            bank=bank,
+            place=jnp.asarray(group.filled(np.arange(count), outside=padded)),
+        )
+        processed += group.rows * group.width
+        found.append((group.members, scores))
+    logp, entropy = (np.zeros((count, width), np.float32) for _ in range(2))
+    finite = np.zeros(count, bool)
+    for members, scores in found:
+        own = scores.logp.shape[1]
+        logp[members, :own] = np.asarray(scores.logp)[: len(members)]
+        entropy[members, :own] = np.asarray(scores.entropy)[: len(members)]
+        finite[members] = np.asarray(scores.finite)[: len(members)]
+    return Scored(logp, entropy, finite, int(length.sum()), processed), bank

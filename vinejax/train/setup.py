@@ -130,6 +130,22 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
     return Setup(config, task, tokenizer, model, mesh, 0, [], [], chosen), params
 
 
+def _check_attention(config: Config) -> None:
+    """Raises UserError for an attention that the devices do not have."""
+    backend, platform = config.policy.attention, jax.default_backend()
+    where = {"cudnn": "gpu", "splash": "tpu"}.get(backend, platform)
+    if where != platform:
+        raise UserError(
+            f"policy.attention is {backend!r}, which runs on a {where}, but the devices are "
+            f"{platform}: leave it at auto"
+        )
+    if backend == "cudnn" and compute_dtype(config) != "bfloat16":
+        raise UserError(
+            "policy.attention is 'cudnn', which computes in half precision, but "
+            f"policy.compute_dtype is {config.policy.compute_dtype}: set it to bfloat16"
+        )
+
+
 def compute_dtype(config: Config) -> str:
     """The type of matrix products: `auto` is bfloat16 on accelerators and float32 on CPU."""
     if config.policy.compute_dtype != "auto":
@@ -155,6 +171,7 @@ def find_tokenizer(config: Config, task: Task) -> Tokenizer:
 
 def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConfig, policy.Params]:
     """The model and its parameters before any training: read from disk, or random."""
+    _check_attention(config)
     source, revision = _source(config)
     dtype = compute_dtype(config)
     if source is not None:
@@ -169,9 +186,18 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
         model = _random_model(config, tokenizer, dtype)
         params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
     # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
-    kv_dtype = "float32" if jax.default_backend() == "cpu" else None
-    remat = config.policy.remat
-    model = replace(model, num_tokens=tokenizer.vocab_size, remat=remat, kv_dtype=kv_dtype)
+    platform = jax.default_backend()
+    kv_dtype = "float32" if platform == "cpu" else None
+    backend = config.policy.attention
+    if backend == "auto":
+        backend = policy.default_backend(platform, dtype, jax.device_count())
+    model = replace(
+        model,
+        num_tokens=tokenizer.vocab_size,
+        remat=config.policy.remat,
+        kv_dtype=kv_dtype,
+        attention=backend,
+    )
     return model, params
 
 

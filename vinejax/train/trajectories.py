@@ -25,6 +25,7 @@ class Response:
     # fp32 [T], as sampled; an end-of-sequence token that was appended has none, it was not sampled
     logprob: np.ndarray
     logprob_full: np.ndarray  # the same under the temperature alone
+    drawn: np.ndarray  # int32, all that was sampled: a stop string included, nothing appended
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ def response_text(setup: Setup, tokens: np.ndarray, finish: int) -> tuple[str, i
 def read_response(setup: Setup, samples: sampler.Samples, j: int) -> Response:
     """Sample j, continuing a whole prompt, as a response."""
     finish = int(samples.finish[j])
-    text, length = response_text(setup, samples.tokens[j, : samples.length[j]], finish)
-    drawn = (a[j, :length] for a in (samples.tokens, samples.logprob, samples.logprob_full))
-    tokens, logprob, logprob_full = drawn
-    return Response(tokens, text, finish, logprob, logprob_full)
+    drawn = samples.tokens[j, : samples.length[j]]
+    text, length = response_text(setup, drawn, finish)
+    logprob, logprob_full = (a[j, :length] for a in (samples.logprob, samples.logprob_full))
+    return Response(drawn[:length], text, finish, logprob, logprob_full, drawn)
 
 
 def is_cut_off(setup: Setup, finish: int, text: str) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from vinejax import sharding
+from vinejax import masked, sharding
 from vinejax.config import ConfigError
 
 
@@ -27,10 +27,11 @@ def gradient_sum(
     """(gradient of the summed objective, fp32; the objective's second results, stacked).
 
     `rows` is a tree of arrays [B, ...]; `objective(params, some rows) -> (sum, statistics)`.
-    Statistics come back with a leading axis of micro-batches. Raises ConfigError, while tracing,
-    when `microbatch` does not divide B or data x fsdp devices do not divide `microbatch`.
+    Statistics come back with a leading axis of micro-batches. Fewer rows than `microbatch` are one.
+    Raises ConfigError, while tracing, when `microbatch` does not divide B or data x fsdp devices do
+    not divide `microbatch`.
     """
-    parts = split(rows, microbatch, mesh)
+    parts = split(rows, min(microbatch, jax.tree.leaves(rows)[0].shape[0]), mesh)
     count = jax.tree.leaves(parts)[0].shape[0]
     gradient_of = jax.grad(objective, has_aux=True)
 
@@ -80,3 +81,13 @@ def token_mask(tokens: Int[Array, "B T"], length: Int[Array, "B"]) -> Bool[Array
 def response_mask(is_response: Bool[Array, "B T"], length: Int[Array, "B"]) -> Bool[Array, "B T"]:
     """The response tokens that have a log-probability: within `length`, and not the first token."""
     return (is_response & token_mask(is_response, length)).at[:, 0].set(False)
+
+
+def count_sequences(
+    where: Bool[Array, "B T"], segments: Int[Array, "B T"] | None
+) -> Float[Array, ""]:
+    """Sequences with at least one response token in `where`; those of one row differ in segment."""
+    before = jnp.pad(where, ((0, 0), (1, 0)))[:, :-1]
+    if segments is not None:
+        before &= segments == jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
+    return masked.count(where & ~before)

@@ -38,7 +38,8 @@ class CriticHyper:
 class CriticBatch:
     """A minibatch. Index t of every [B, T] array is about the state before tokens[b, t].
 
-    A row without response tokens has no weight in any sum or count.
+    A row without response tokens has no weight in any sum or count. Sequences that share a row
+    differ in `segments`.
     """
 
     tokens: Int[Array, "B T"]
@@ -46,6 +47,7 @@ class CriticBatch:
     is_response: Bool[Array, "B T"]
     returns: Float[Array, "B T"]
     old_values: Float[Array, "B T"]  # by the critic that starts the iteration
+    segments: Int[Array, "B T"] | None = None  # None: one sequence a row
 
 
 @struct.dataclass
@@ -83,16 +85,21 @@ def token_values(
     config: policy.LlamaConfig,
     tokens: Int[Array, "B T"],
     length: Int[Array, "B"],
+    segments: Int[Array, "B T"] | None = None,
 ) -> Float[Array, "B T"]:
     """V of the state in which tokens[b, t] is chosen, fp32: it depends on the tokens before t.
 
-    0 at t = 0, where nothing is before, and from `length` on.
+    0 at the first token of a row or segment, where nothing is before, and from `length` on.
     """
     is_token = token_mask(tokens, length)
-    x = policy.hidden(params, config, tokens, is_token)[:, :-1].astype(jnp.float32)
+    x = policy.hidden(params, config, tokens, is_token, segments=segments)
     head = params["value"]
+    x = x[:, :-1].astype(jnp.float32)
     values = jnp.einsum("btd,d->bt", x, head["w"], precision="highest") + head["b"]
-    return jnp.where(is_token, jnp.pad(values, ((0, 0), (1, 0))), 0.0)
+    follows = is_token[:, 1:]
+    if segments is not None:
+        follows &= segments[:, 1:] == segments[:, :-1]
+    return jnp.pad(jnp.where(follows, values, 0.0), ((0, 0), (1, 0)))
 
 
 def make_values(
@@ -153,7 +160,7 @@ def _step(
 
     def objective(params: Any, rows: tuple[CriticBatch, jax.Array]) -> tuple[jax.Array, Any]:
         part, where = rows
-        values = token_values(params, hyper.policy, part.tokens, part.length)
+        values = token_values(params, hyper.policy, part.tokens, part.length, part.segments)
         total, clipped = value_errors(values, part.old_values, part.returns, where, hyper.clip)
         return total, (total, clipped)
 

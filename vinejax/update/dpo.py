@@ -35,7 +35,6 @@ class DpoHyper:
     penalty: float = 50.0  # lambda: weight of a chosen response's loss against the reference
     label_smoothing: float = 0.0  # assumed share of pairs that are the wrong way round
     temperature: float = 0.6  # that of sampling
-    chunk: int = 128
 
 
 @struct.dataclass
@@ -156,6 +155,5 @@ def _response_logp(
         tokens,
         token_mask(tokens, length),
         hyper.temperature,
-        chunk=hyper.chunk,
     )
     return masked.sum(logp, where, axis=-1).reshape(-1, 2), masked.count(where, -1).reshape(-1, 2)

@@ -36,7 +36,6 @@ class KlSums:
     """Sums of KL(new || reference) estimates over response tokens, nats, fp32."""
 
     loss: Float[Array, ""]  # the estimator in the loss, clamped; summed over tokens and sequences
-    sequences: Float[Array, ""]  # rows with at least one response token
     k1: Float[Array, ""]
     k3: Float[Array, ""]  # not clamped
 
@@ -87,7 +86,6 @@ def kl_sums(
     frozen = jax.lax.stop_gradient
     return KlSums(
         loss=masked.sum(terms[estimator], is_response),
-        sequences=masked.count(is_response.any(-1)),
         k1=masked.sum(frozen(-d), is_response),
         k3=masked.sum(frozen(k3), is_response),
     )

@@ -30,7 +30,6 @@ class SftHyper:
     optimizer: Optimizer
     microbatch: int
     temperature: float = 1.0  # divides the logits; that of sampling when own responses are imitated
-    chunk: int = 128
 
 
 @struct.dataclass
@@ -74,7 +73,6 @@ def _step(
             part.tokens,
             token_mask(part.tokens, part.length),
             hyper.temperature,
-            chunk=hyper.chunk,
         )
         total, examples = losses.example_means(logp, where)
         entropy = masked.sum(jax.lax.stop_gradient(entropy), where)

@@ -19,7 +19,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vinejax import masked, policy, sharding
 from vinejax.update import losses
-from vinejax.update.accumulate import gradient_sum, response_mask, token_mask
+from vinejax.update.accumulate import (
+    count_sequences,
+    gradient_sum,
+    response_mask,
+    token_mask,
+)
 from vinejax.update.optimizer import Optimizer
 from vinejax.update.state import State, advance, shardings
 
@@ -40,7 +45,6 @@ class Hyper:
     whiten: bool = True
     # The policy term is divided by the response tokens, or by the sequences times this (Dr. GRPO).
     length_divisor: int | None = None
-    chunk: int = 128  # tokens of a row that have logits at one time
 
 
 @struct.dataclass
@@ -48,14 +52,19 @@ class Batch:
     """A minibatch. Index t of every [B, T] array means tokens[b, t].
 
     A row without response tokens (filling up a batch) has no weight in any sum, count or statistic.
+    Several sequences can share a row, one behind the other; then `segments` tells them apart. A
+    response is one stretch of tokens.
     """
 
     tokens: Int[Array, "B T"]
-    length: Int[Array, "B"]  # prompt and response; what is beyond has no effect
+    length: Int[Array, "B"]  # all tokens of a row; what is beyond has no effect
     is_response: Bool[Array, "B T"]
     advantages: Float[Array, "B T"]  # raw
     old_logp: Float[Array, "B T"]  # by the policy that starts the iteration, at `temperature`
     ref_logp: Float[Array, "B T"]  # by the reference policy, at `temperature`
+    segments: Int[Array, "B T"] | None = None  # None: one sequence a row
+    # Indices of all response tokens, filled up with 0: the head works on these alone. None: on all.
+    at: Int[Array, "B N"] | None = None
 
 
 @struct.dataclass
@@ -128,14 +137,21 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
     where = response_mask(batch.is_response, batch.length)
     advantages = masked.whiten(batch.advantages, where) if hyper.whiten else batch.advantages
     tokens = jnp.maximum(masked.count(where), 1.0)
-    sequences = jnp.maximum(masked.count(where.any(-1)), 1.0)
+    found = count_sequences(where, batch.segments)
+    sequences = jnp.maximum(found, 1.0)
     below = tokens if hyper.length_divisor is None else sequences * hyper.length_divisor
 
     def objective(params: Any, rows: tuple[Batch, jax.Array]) -> tuple[jax.Array, Any]:
         part, where = rows
         is_token = token_mask(part.tokens, part.length)
         logp, entropy = policy.sequence_logprobs(
-            params, hyper.policy, part.tokens, is_token, hyper.temperature, chunk=hyper.chunk
+            params,
+            hyper.policy,
+            part.tokens,
+            is_token,
+            hyper.temperature,
+            part.segments,
+            part.at,
         )
         gain = losses.policy_sums(logp, part.old_logp, part.advantages, where, hyper.clip)
         drift = losses.kl_sums(logp, part.ref_logp, where, hyper.kl_estimator, hyper.kl_clamp)
@@ -172,5 +188,5 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
         grad_norm=norm,
         learning_rate=rate,
         tokens=gain.tokens,
-        sequences=drift.sequences,
+        sequences=found,
     )

@@ -51,7 +51,12 @@ def values(
     mean = kept.sum(axis=1) / divisor
     spread = np_like.where(where, kept - mean[:, None], 0)
     variance = (spread**2).sum(axis=1) / np_like.maximum(count - 1, 1)
-    largest = 0.5 * (1 - min(truncation_reward, 0.0))
+    largest = largest_error(truncation_reward)
     stderr = np_like.where(count > 1, np_like.sqrt(variance / divisor), largest)
     share = (where & truncated).sum(axis=1) / divisor
     return Values(mean, stderr.astype(np_like.float32), share.astype(np_like.float32), count)
+
+
+def largest_error(lowest: float) -> float:
+    """The standard deviation of rewards between `lowest`, or 0 if that is less, and 1, at most."""
+    return 0.5 * (1 - min(lowest, 0.0))

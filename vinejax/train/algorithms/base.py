@@ -87,7 +87,7 @@ class Algorithm(ABC):
         return every > 0 and done % every == 0
 
     def score(self, weights: policy.DecodeWeights, batch: Trajectories) -> Scored:
-        """Log-probabilities and entropies of all tokens under `weights`, at the temperature."""
+        """Log-probabilities and entropies of the responses under `weights`, at the temperature."""
         setup = self.context.setup
         tokens = batch.tokens
         scored, _ = scoring.score(
@@ -97,6 +97,7 @@ class Algorithm(ABC):
             setup.config.sampling.temperature,
             max(len(t) for t in tokens),
             keep_cache=False,
+            prompt_lengths=[len(p) for p in batch.prompts],
         )
         return scored
 

@@ -65,11 +65,12 @@ class PPO(PolicyGradient):
             "returns": learning.over_responses(batch, returns),
             "old_values": learning.over_responses(batch, values),
         }
-        epochs, placement = passes(config), self._update.batch_sharding
-        results = []
+        mesh, results = self.context.setup.mesh, []
         with clock("critic"):
-            for part in learning.minibatches(config, iteration, epochs, rows, placement):
-                self.state, metrics = self._update.step(self.state, update.CriticBatch(**part))
+            for part in learning.minibatches(config, iteration, passes(config), rows, mesh):
+                del part["at"]  # values are asked for at every token
+                placed = jax.device_put(part, self._update.batch_sharding)
+                self.state, metrics = self._update.step(self.state, update.CriticBatch(**placed))
                 results.append(metrics)
             learned = learning.combine(jax.device_get(results))
         value, target = np.concatenate(values), np.concatenate(returns)

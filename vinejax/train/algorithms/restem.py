@@ -95,7 +95,7 @@ class _Judge:
         """Validates the policy after `done` updates."""
         context, config = self._context, self._context.setup.config
         context.progress.phase("validation")
-        with self._clock("validation"):
+        with self._clock("stopping"):  # a cost of the method
             found = evaluate(
                 context.setup,
                 context.learner.weights(),

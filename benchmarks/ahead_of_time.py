@@ -6,8 +6,8 @@ RhoMath-1.1B's widths in bfloat16. `floor` is what a step cannot do without: wei
 trunks and the rings, each read once. `step` is counted from the compiled text
 (`vinejax.compiled.count`). `scatters`, `cache_copies` and `conditionals` name what the loop should
 have none of; `cache_write_backs` the caches that the compiler of a TPU has updated on the chip and
-writes back whole, whose bytes are in `step`. Nothing is run, so `seconds_at_best` is bytes over the bandwidth that the maker
-states, and no measurement.
+writes back whole, whose bytes are in `step`. Nothing is run, so `seconds_at_best` is bytes over the
+bandwidth that the maker states, and no measurement.
 """
 
 import json
@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks import machine, workload
 from experiments import cli
+from vinejax.config import ConfigError
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class Shape:
 
 
 RHO = Shape(workload.Shape(2048, 22, 32, 4, 64, 5632, 32000), 16, 16, 512, 512, 64)
-# Two layers are enough to see what a layer does.
-SMALL = replace(RHO, model=replace(RHO.model, layers=2), bank=16)
+# Two layers are enough to see what a layer does, if a ring (134 MB) does not fit on a TPU chip:
+# copies of smaller ones end there, and would look like reads.
+SMALL = replace(RHO, model=replace(RHO.model, layers=2), ring=1024, bank=16)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ def sampling(name: str, shape: Shape) -> dict[str, Any]:
     from vinejax.compiled import phases, topology
 
     wanted = topology.parse(name)
+    if wanted.count != 1:
+        raise ConfigError(
+            f"--topology is {name!r}: the loop runs on one device, write {wanted.device.name}:1"
+        )
     m = shape.model
     config = policy.LlamaConfig(
         vocab_size=m.vocab,

@@ -48,6 +48,8 @@ class Flags:
     take: int = 0  # Only so many of the jobs, evenly spread over the list; 0: all.
     peer_take: int = 0  # Only so many of them for the peer; 0: the same as the sampler.
     ordinary: str = ""  # PROMPTSxSAMPLES: whole responses to prompts in place of values, as 64x8.
+    # Of the sampler's matrix products; its caches are fp32 on CPU either way.
+    dtype: Literal["float32", "bfloat16"] = "float32"
     rows: int = 0  # Rows of the sampler's layout; 0: as it chooses itself.
     temperature: float = 0.6
     top_p: float = 0.9
@@ -62,7 +64,8 @@ def measure(flags: Flags) -> dict[str, Any]:
     shape = workload.shape(flags.shape)
     names = ("slots", "rows", "temperature", "top_p", "logit_spread", "seed")
     common = {name: getattr(flags, name) for name in names} | {"shape": asdict(shape)}
-    specs = {OURS: ("benchmarks.engines.vinejax_rollouts", common | {"work": work.to_json()})}
+    ours = common | {"work": work.to_json(), "dtype": flags.dtype}
+    specs = {OURS: ("benchmarks.engines.vinejax_rollouts", ours)}
     if flags.peer != "none":
         module, extra = PEERS[flags.peer]
         if "hf_generate" in module and find_spec("torch") is None:

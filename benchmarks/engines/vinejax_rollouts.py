@@ -17,7 +17,8 @@ from vinejax.arrays import Finish
 
 def prepare(spec: dict[str, Any]) -> turns.Prepared:
     """Weights, trunks and jobs of `spec`; everything compiled by a run of three tokens a job."""
-    config = model.config(workload.Shape(**spec["shape"]))
+    dtypes = {"compute_dtype": spec.get("dtype", "float32"), "kv_dtype": "float32"}
+    config = model.config(workload.Shape(**spec["shape"]), **dtypes)
     work = workload.Work.of(spec["work"])
     weights = model.weights(config, spec["logit_spread"])
     settings = model.settings(config, spec["temperature"], spec["top_p"])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks import ahead_of_time
 from vinejax.compiled import topology
 from vinejax.config import ConfigError, UserError
 
@@ -60,6 +61,14 @@ def test_a_compiler_that_is_missing_is_named_with_its_package(
     assert name in str(error.value)
 
 
+@pytest.mark.parametrize(("name", "part"), [("h1000:1", "did you mean h100"), ("h100:8", "h100:1")])
+def test_the_benchmark_refuses_what_it_cannot_compile_for(
+    capsys: pytest.CaptureFixture[str], name: str, part: str
+):
+    assert ahead_of_time.main([f"--topology={name}"]) == 2
+    assert part in capsys.readouterr().err
+
+
 # One process for each: a compiler is told its platform when it is loaded, and TPU's may not be
 # loaded beside a GPU's. The widths keep weights, caches and activations in the proportions of a
 # real step; the depth is of no matter to a loop's body.
@@ -91,5 +100,6 @@ def test_the_loop_has_no_scatter_and_no_copy_of_a_cache_and_moves_little(name: s
     found = compiled_loop(name)
     assert found["scatters"] == []
     assert found["cache_copies"] == []
+    assert found["cache_write_backs"] == []
     assert found["conditionals"] == []
     assert found["over_floor"] <= 2.0

@@ -6,7 +6,7 @@ flash attention, for half precision; `splash` is the TPU's, for one chip. The la
 """
 
 from functools import partial
-from typing import Literal
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 from jaxtyping import Array, Bool, Float, Int
 
+from vinejax.policy.config import Attention
 from vinejax.policy.numerics import precision_of
-
-Backend = Literal["xla", "cudnn", "splash"]
 
 MASKED = -1e30  # finite, so that a query which sees nothing gives no NaN
 LANES = 128  # the TPU kernel wants times and head sizes in multiples of it
@@ -30,7 +29,7 @@ def causal(
     v: Float[Array, "B T G H"],
     where: Bool[Array, "B T"],
     segments: Int[Array, "B T"] | None = None,
-    backend: Backend = "xla",
+    backend: Attention = "xla",
 ) -> Float[Array, "B T N H"]:
     """Each token attends to the real tokens up to itself, within its own segment if there are any.
 
@@ -42,7 +41,7 @@ def causal(
     return {"xla": _xla, "cudnn": _cudnn, "splash": _splash}[backend](q, k, v, where, segments)
 
 
-def default_backend(platform: str, compute_dtype: str, devices: int) -> Backend:
+def default_backend(platform: str, compute_dtype: str, devices: int) -> Attention:
     """The fastest one on `platform` (cpu, gpu or tpu) that serves the case."""
     if platform == "gpu" and compute_dtype == "bfloat16":
         return "cudnn"
@@ -127,5 +126,5 @@ def _splash(
         q_seq_shards=1,
         interpret=interpret,
     )
-    out = jax.vmap(kernel)(q, k, v, splash_kernel.SegmentIds(ids, ids))
+    out = cast(jax.Array, jax.vmap(kernel)(q, k, v, splash_kernel.SegmentIds(ids, ids)))
     return out.swapaxes(1, 2)[:, :time, :, :size]

@@ -5,7 +5,7 @@ decoder would compute differently; `to_hf` is its inverse. Nothing here reads fi
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vinejax.config import UserError
 
@@ -16,6 +16,9 @@ _MODEL_TYPES = {
 }
 _ARCHITECTURES = {kind: name for name, kind in _MODEL_TYPES.items()}
 _COMPUTE_DTYPES = ("float32", "bfloat16")
+
+
+Attention = Literal["xla", "cudnn", "splash"]  # implementations of `policy.attention`
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class LlamaConfig:
     max_positions: int = 2048
     compute_dtype: str = "float32"
     kv_dtype: str | None = None
-    attention: str = "xla"
+    attention: Attention = "xla"
     remat: bool = False
     model_type: str = "llama"
     bos_id: int | None = None

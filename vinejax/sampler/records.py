@@ -155,9 +155,11 @@ class Layout:
     def auto(trunks: int, jobs_per_trunk: float, max_new_tokens: int, slots: int = 128) -> "Layout":
         """A layout for `slots` continuations at once.
 
-        A row gets as many of them as a trunk has work for, 16 at most.
+        A row gets as many of them as a trunk has work for, 16 at most, and fewer where that would
+        leave less than 8 rows: the more there are, the later one of them runs out of work.
         """
         per_row = min(16, power_of_two(int(np.ceil(jobs_per_trunk))))
+        per_row = max(1, min(per_row, slots // min(8, power_of_two(trunks))))
         rows = max(1, min(power_of_two(trunks), slots // per_row))
         return Layout(rows, per_row, ring=min(512, bucket(max_new_tokens)))
 

@@ -97,7 +97,9 @@ def _load(state: State, bank: Cache, queue: Queue, table: Table) -> State:
         work = jnp.where(in_row, 0, _work(state, queue, table))
         fresh = jnp.where(in_row.any(axis=0), 0, work)
         best = jnp.where(fresh.any(axis=1), jnp.argmax(fresh, axis=1), jnp.argmax(work, axis=1))
-        is_short = here.sum(axis=1) < jnp.where(fresh.any(axis=1), state.job.shape[1], 1)
+        slots = state.job.shape[1]
+        enough = jnp.where(fresh.any(axis=1), slots, slots // 2 + 1)
+        is_short = here.sum(axis=1) < enough
         is_short &= work.any(axis=1)
         return (here == 0) & ~is_used & is_short[:, None], best
 

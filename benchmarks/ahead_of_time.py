@@ -73,6 +73,7 @@ def sampling(name: str, shape: Shape) -> dict[str, Any]:
         head_dim=m.head_dim,
         ffn=m.ffn,
         compute_dtype="bfloat16",
+        decode_attention="cudnn" if wanted.device.platform == "gpu" else "xla",
     )
     layout = sampler.Layout(shape.rows, shape.slots, shape.ring)
     settings = sampler.Settings(0.6, 0.9, eos_ids=(2,))

@@ -54,7 +54,7 @@ def test_a_decode_step_is_what_xla_counts():
 @pytest.mark.parametrize("remat", [False, True])
 def test_an_update_is_what_xla_counts(remat: bool):
     c = config(remat=remat)
-    hyper = update.Hyper(c, update.Optimizer(1e-3, total_steps=9), microbatch=BATCH, chunk=TIME)
+    hyper = update.Hyper(c, update.Optimizer(1e-3, total_steps=9), microbatch=BATCH)
     state = arrays(lambda: update.init(policy.init(c, rng.key(0)), hyper))
     whole, real = jnp.zeros((BATCH, TIME), jnp.int32), jnp.zeros((BATCH, TIME))
     batch = update.Batch(whole, whole[:, 0], whole > 0, real, real, real)

@@ -78,7 +78,8 @@ class LlamaConfig:
     never sampled and get no probability (0 means all `vocab_size` rows exist). `compute_dtype` is
     the type of matrix products; parameters keep their own. Caches hold keys and values in
     `kv_dtype` (None: in `compute_dtype`). `attention` names the implementation for whole sequences,
-    see `policy.attention`. `remat` recomputes each block in the gradient.
+    see `policy.attention`, and `decode_attention` that of a decoding step, where cudnn needs caches
+    in bfloat16. `remat` recomputes each block in the gradient.
     """
 
     vocab_size: int
@@ -98,6 +99,7 @@ class LlamaConfig:
     compute_dtype: str = "float32"
     kv_dtype: str | None = None
     attention: Attention = "xla"
+    decode_attention: Literal["xla", "cudnn"] = "xla"
     remat: bool = False
     model_type: str = "llama"
     bos_id: int | None = None

@@ -24,7 +24,7 @@ DecodeWeights = dict[str, Any]
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 # Above this depth layers are scanned; below, unrolling costs little compile time and runs faster.
-UNROLL_LAYERS = 4
+UNROLL_LAYERS = 8
 
 
 def shapes(config: LlamaConfig) -> Params:

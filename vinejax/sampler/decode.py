@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int
 
 from vinejax import policy
 from vinejax.policy import rope
+from vinejax.sampler import kernel
 
 MASKED = -1e30  # finite, so that a row of masked scores gives no NaN
 
@@ -24,8 +26,9 @@ MASKED = -1e30  # finite, so that a row of masked scores gives no NaN
 class Cache(NamedTuple):
     """Keys and values, one array a layer, laid out as the step's matrix products read them fastest.
 
-    Cells that hold nothing are finite (zero at first): a masked score becomes exactly 0 after the
-    softmax, and 0 times a finite value is 0.
+    In rows of bfloat16 (`is_by_cell`) keys lie as values do. Cells that hold nothing are finite
+    (zero at first): a masked score becomes exactly 0 after the softmax, and 0 times a finite value
+    is 0.
     """
 
     keys: list[Float[Array, "rows G H cells"]]
@@ -36,24 +39,42 @@ class Ring(NamedTuple):
     """Each slot's own keys and values: T = N * t cells, the keys in N blocks of t.
 
     A product of a slot's few queries with 64 columns at a time is four times as fast in fp32 on CPU
-    as one with all of them; in bfloat16 the whole ring is one block.
+    as one with all of them. Keys in bfloat16 lie as values do, [B, G, T, H]: accelerators write a
+    cell faster that way, and NVIDIA's attention wants it.
     """
 
     keys: list[Float[Array, "B G N H t"]]
     values: list[Float[Array, "B G T H"]]
 
+    @property
+    def by_cell(self) -> bool:
+        """Whether keys lie as values do, here and in the rows."""
+        return self.keys[0].ndim == 4
+
 
 RING_BLOCK = 64
+LANES = 128
 
 
 def empty_ring(config: policy.LlamaConfig, slots: int, cells: int) -> Ring:
     """A ring of zeros for each slot."""
-    block = cells
-    if config.cache_dtype == "float32":
-        block = max(d for d in range(1, RING_BLOCK + 1) if cells % d == 0)
     keys, values = empty_cache(config, slots, cells)
+    if is_by_cell(config):
+        return Ring([jnp.zeros_like(v) for v in values], values)
+    block = max(d for d in range(1, RING_BLOCK + 1) if cells % d == 0)
     shape = (slots, config.kv_heads, cells // block, config.head_dim, block)
     return Ring([k.reshape(shape) for k in keys], values)
+
+
+def empty_rows(config: policy.LlamaConfig, rows: int, cells: int) -> Cache:
+    """The cache of zeros that the trunks of `rows` rows stand in."""
+    keys, values = empty_cache(config, rows, cells)
+    return Cache([jnp.zeros_like(v) for v in values] if is_by_cell(config) else keys, values)
+
+
+def is_by_cell(config: policy.LlamaConfig) -> bool:
+    """Whether the keys of rows and rings lie as values do: [.., cells, H]."""
+    return config.cache_dtype == "bfloat16"
 
 
 def unblocked(keys: Float[Array, "B G N H t"]) -> Float[Array, "B G H T"]:
@@ -94,8 +115,9 @@ def step(
     finite ones (the others wrote zeros). Frozen slots keep what `cell` held.
     """
     new = Ring(list(ring.keys), list(ring.values))
-    block = ring.keys[0].shape[-1]
-    place = (0, 0, cell // block, 0, cell % block)
+    by_cell, block = ring.by_cell, ring.keys[0].shape[-1]
+    blocked = (0, 0, cell // block, 0, cell % block)
+    plain = (0, 0, cell, 0)
     cos, sin = rope.angles(config, position)
     is_finite = jnp.ones(token.shape, bool)
     x = policy.embed_tokens(weights["embed"], config, token)
@@ -111,11 +133,13 @@ def step(
             ok = jnp.isfinite(k).all(axis=(-1, -2)) & jnp.isfinite(v).all(axis=(-1, -2))
             is_finite &= ok
             k, v = (jnp.where(ok[:, None, None], a, 0).astype(config.cache_dtype) for a in (k, v))
-            new.keys[layer] = _write(new.keys[layer], k[:, :, None, :, None], place, is_frozen)
-            new.values[layer] = _write(new.values[layer], v[:, :, None], (0, 0, cell, 0), is_frozen)
+            at, one = (plain, k[:, :, None]) if by_cell else (blocked, k[:, :, None, :, None])
+            new.keys[layer] = _write(new.keys[layer], one, at, is_frozen)
+            new.values[layer] = _write(new.values[layer], v[:, :, None], plain, is_frozen)
             own = (new.keys[layer], new.values[layer], in_ring)
             far = (trunks.keys[layer], trunks.values[layer], in_trunk)
-            return _attend(q.astype(config.cache_dtype), far, own).astype(q.dtype)
+            attend = kernel.attend if config.decode_attention == "cudnn" else _attend
+            return attend(q.astype(config.cache_dtype), far, own).astype(q.dtype)
 
         x = policy.block(w, x, config, cos, sin, attend)
     x = policy.rms_norm(x, weights["final_norm"], config.norm_eps)
@@ -131,7 +155,20 @@ def _write(
     """The ring with `new` (one cell) at `place`, but for the frozen slots."""
     old = lax.dynamic_slice(ring, place, new.shape)
     is_frozen = is_frozen.reshape(-1, *[1] * (new.ndim - 1))
-    return lax.dynamic_update_slice(ring, jnp.where(is_frozen, old, new), place)
+    return compact(lax.dynamic_update_slice(ring, jnp.where(is_frozen, old, new), place))
+
+
+def compact(cache: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The cache as it is, in the memory layout that the loop is to keep it in on a TPU.
+
+    Left alone, the compiler updates a cache in one layout and reads it in another, and copies the
+    whole of it in every step. Cells come last where a head is no whole number of lanes, which would
+    be padded.
+    """
+    if policy.platform() != "tpu" or cache.ndim != 4:
+        return cache
+    order = (0, 1, 2, 3) if cache.shape[-1] % LANES == 0 else (0, 1, 3, 2)
+    return with_layout_constraint(cache, Layout(order))
 
 
 def _attend(
@@ -142,6 +179,8 @@ def _attend(
     """Softmax attention over two caches at once: exponentials share one maximum and one sum."""
     trunk_keys, trunk_values, in_trunk = trunk
     ring_keys, ring_values, in_ring = own
+    if ring_keys.ndim == 4:
+        trunk_keys, ring_keys = trunk_keys.swapaxes(2, 3), ring_keys.swapaxes(2, 3)[:, :, None]
     (rows, groups, size, _), (slots, _, blocks, _, block) = trunk_keys.shape, ring_keys.shape
     per_row, per_group = slots // rows, q.shape[1] // groups
     q = (q * size**-0.5).reshape(slots, groups, per_group, size)

@@ -77,7 +77,7 @@ def _step(
 ) -> tuple[State, Log]:
     """One token for every active slot, and what came of it."""
     slots = layout.rows * layout.slots
-    cells = state.trunks.keys[0].shape[-1] // layout.trunks_per_row
+    cells = state.trunks.values[0].shape[2] // layout.trunks_per_row
     cell = state.clock % layout.ring
     job, drawn, place = (a.reshape(slots) for a in (state.job, state.drawn, state.place))
     is_active = state.status.reshape(slots) == ACTIVE

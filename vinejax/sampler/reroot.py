@@ -23,7 +23,7 @@ def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
     those of a trunk's place and those of a ring.
     """
     rows, slots = state.job.shape
-    cells = state.trunks.keys[0].shape[-1] // layout.trunks_per_row
+    cells = state.trunks.values[0].shape[2] // layout.trunks_per_row
     job, place, last = (a.reshape(-1) for a in (state.job, state.place, state.full_cell))
     stored = table.prefix_length[job] - 1
 
@@ -49,10 +49,11 @@ def uproot(state: State, table: Table, layout: Layout) -> tuple[Cache, Table]:
         back = tuple(axes.index(i) for i in range(4))
         return merge(trunk.transpose(axes), ring.transpose(axes)).transpose(back)
 
-    keys = [
-        move(t, unblocked(r), (0, 3, 1, 2))
-        for t, r in zip(state.trunks.keys, state.ring.keys, strict=True)
-    ]
+    pairs = zip(state.trunks.keys, state.ring.keys, strict=True)
+    if state.ring.by_cell:
+        keys = [move(t, r, (0, 2, 1, 3)).swapaxes(2, 3) for t, r in pairs]
+    else:
+        keys = [move(t, unblocked(r), (0, 3, 1, 2)) for t, r in pairs]
     values = [
         move(t, r, (0, 2, 1, 3))
         for t, r in zip(state.trunks.values, state.ring.values, strict=True)

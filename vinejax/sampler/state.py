@@ -91,7 +91,7 @@ def init(config: policy.LlamaConfig, layout: Layout, cells: int, queue: Queue) -
         for name in ("status", "place", "job", "token", "drawn", "stop_state", "full_cell")
     }
     return State(
-        trunks=decode.empty_cache(config, rows, places * cells),
+        trunks=decode.empty_rows(config, rows, places * cells),
         ring=decode.empty_ring(config, rows * slots, layout.ring),
         next_job=jnp.array(queue.start, copy=True),  # the state is donated, the queue is not
         trunk=jnp.full((rows, places), NO_TRUNK, jnp.int32),

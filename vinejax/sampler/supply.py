@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from vinejax.sampler.decode import Cache
+from vinejax.sampler.decode import Cache, compact
 from vinejax.sampler.state import ACTIVE, IDLE, NO_TRUNK, Queue, State, Table
 
 
@@ -110,7 +110,7 @@ def _load(state: State, bank: Cache, queue: Queue, table: Table) -> State:
         place, row = chosen // len(wanted), chosen % len(wanted)
         here = (jnp.arange(len(wanted))[:, None] == row) & (jnp.arange(places) == place)
         return state._replace(
-            trunks=_copy(state.trunks, bank, best[row], row, place),
+            trunks=_copy(state.trunks, bank, best[row], row, place, state.ring.by_cell),
             trunk=jnp.where(here, best[row], state.trunk),
         )
 
@@ -123,15 +123,18 @@ def _copy(
     trunk: Int[Array, ""],
     row: Int[Array, ""],
     place: Int[Array, ""],
+    by_cell: bool,
 ) -> Cache:
     """The rows' caches with a trunk of the bank in one place of one row."""
     start = place * bank.keys[0].shape[-1]
-    keys = [
-        lax.dynamic_update_slice(to, lax.dynamic_slice_in_dim(of, trunk, 1), (row, 0, 0, start))
-        for to, of in zip(rows.keys, bank.keys, strict=True)
-    ]
-    values = [
-        lax.dynamic_update_slice(to, lax.dynamic_slice_in_dim(of, trunk, 1), (row, 0, start, 0))
-        for to, of in zip(rows.values, bank.values, strict=True)
-    ]
+
+    def put(to: Array, of: Array, is_key: bool) -> Array:
+        one = lax.dynamic_slice_in_dim(of, trunk, 1)
+        if is_key and by_cell:
+            one = one.swapaxes(2, 3)
+        at = (row, 0, 0, start) if is_key and not by_cell else (row, 0, start, 0)
+        return compact(lax.dynamic_update_slice(to, one, at))
+
+    keys = [put(to, of, True) for to, of in zip(rows.keys, bank.keys, strict=True)]
+    values = [put(to, of, False) for to, of in zip(rows.values, bank.values, strict=True)]
     return Cache(keys, values)

@@ -132,18 +132,20 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
 
 def _check_attention(config: Config) -> None:
     """Raises UserError for an attention that the devices do not have."""
-    backend, platform = config.policy.attention, jax.default_backend()
-    where = {"cudnn": "gpu", "splash": "tpu"}.get(backend, platform)
-    if where != platform:
-        raise UserError(
-            f"policy.attention is {backend!r}, which runs on a {where}, but the devices are "
-            f"{platform}: leave it at auto"
-        )
-    if backend == "cudnn" and compute_dtype(config) != "bfloat16":
-        raise UserError(
-            "policy.attention is 'cudnn', which computes in half precision, but "
-            f"policy.compute_dtype is {config.policy.compute_dtype}: set it to bfloat16"
-        )
+    platform, dtype = jax.default_backend(), compute_dtype(config)
+    asked = {"policy": config.policy.attention, "engine": config.engine.attention}
+    for section, backend in asked.items():
+        where = {"cudnn": "gpu", "splash": "tpu"}.get(backend, platform)
+        if where != platform:
+            raise UserError(
+                f"{section}.attention is {backend!r}, which runs on a {where}, but the devices are "
+                f"{platform}: leave it as it is by default"
+            )
+        if backend == "cudnn" and dtype != "bfloat16":
+            raise UserError(
+                f"{section}.attention is 'cudnn', which computes in half precision, but "
+                f"policy.compute_dtype is {dtype}: set it to bfloat16"
+            )
 
 
 def compute_dtype(config: Config) -> str:
@@ -197,6 +199,7 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
         remat=config.policy.remat,
         kv_dtype=kv_dtype,
         attention=backend,
+        decode_attention=config.engine.attention,
     )
     return model, params
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from vinejax.sampler import Settings
 from vinejax.sampler import draw as drawing
-from vinejax.sampler.draw import CANDIDATES
+from vinejax.sampler.draw import CANDIDATES, _largest
 
 draw = jax.jit(drawing.draw, static_argnums=(2, 3))
 
@@ -86,6 +86,17 @@ def test_a_large_nucleus_is_cut_inside_ties_at_the_lower_id(top_p):
     assert not seen[expected == 0].any()
     assert seen[last - 50 : last + 1].any()
     assert_allclose(np.exp(out.logprob), expected[np.asarray(out.token)], rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [2048, 2050, 5000])
+def test_candidates_from_groups_are_those_of_a_sort_with_ties_by_id(size):
+    rng = np.random.default_rng(11)
+    rows = [rng.normal(size=size), rng.integers(0, 40, size), np.zeros(size), np.arange(size)]
+    scaled = jnp.asarray(np.stack(rows), jnp.float32)
+    values, ids = _largest(scaled, CANDIDATES)
+    expected = np.argsort(-np.asarray(scaled), axis=-1, kind="stable")[:, :CANDIDATES]
+    assert_array_equal(ids, expected)
+    assert_array_equal(values, np.take_along_axis(np.asarray(scaled), expected, axis=-1))
 
 
 def test_a_draw_does_not_depend_on_the_rows_beside_it():

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from vinejax.sampler.records import Settings
 
 CANDIDATES = 64  # most nuclei fit in the 64 most likely tokens; the others take the exact slow path
+GROUP = 16  # tokens whose maximum stands for them in the search for candidates
 BLOCK = 128  # tokens in a block of the two-level inverse CDF
 MASKED = -1e30  # finite, so that no inf - inf arises; exp gives exactly 0
 
@@ -89,7 +90,7 @@ def _draw_truncated(
     not hold it is drawn by `_draw_nucleus`, in a loop of zero or one trips: the work is done only
     in steps that need it, and a row's result never depends on the other rows.
     """
-    values, ids = lax.top_k(scaled, count)
+    values, ids = _largest(scaled, count)
     token, log_kept, enough = _draw_sorted(values, ids, log_norm, uniform, top_p, limit)
     if count >= limit:
         return token, log_kept
@@ -105,6 +106,28 @@ def _draw_truncated(
     start = (~enough.all(), token, log_kept)
     _, token, log_kept = lax.while_loop(lambda carry: carry[0], redraw, start)
     return token, log_kept
+
+
+def _largest(
+    scaled: Float[Array, "B V"], count: int
+) -> tuple[Float[Array, "B n"], Int[Array, "B n"]]:
+    """What `lax.top_k` gives, equal values by id, but from a small part of a large vocabulary.
+
+    The n largest tokens lie in the n groups with the largest maxima: each of those maxima comes
+    before every token of another group, ties included. So neither pass sorts the vocabulary, which
+    is what `top_k` does on a GPU.
+    """
+    size = scaled.shape[-1]
+    if size < 2 * GROUP * count:
+        return lax.top_k(scaled, count)
+    groups = jnp.pad(scaled, ((0, 0), (0, -size % GROUP)), constant_values=-jnp.inf)
+    groups = groups.reshape(len(scaled), -1, GROUP)
+    _, chosen = lax.top_k(groups.max(axis=-1), count)
+    chosen = jnp.sort(chosen, axis=-1)
+    kept = jnp.take_along_axis(groups, chosen[..., None], axis=1).reshape(len(scaled), -1)
+    values, place = lax.top_k(kept, count)
+    group = jnp.take_along_axis(chosen, place // GROUP, axis=-1)
+    return values, group * GROUP + place % GROUP
 
 
 _Carry = tuple[Bool[Array, ""], Int[Array, "B"], Float[Array, "B"]]

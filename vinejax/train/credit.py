@@ -4,6 +4,7 @@ Trajectories are taken in waves. A wave is scored (old log-probabilities out, KV
 grow from that KV, and are graded while the next wave is sampled.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +33,7 @@ class Credit:
     nodes: vine.Values | None = None  # measured values of all distinct states that have one
     rollouts: np.ndarray | None = None  # int [P], launched at each of these
     left_out: int = 0  # distinct states without a measured value
+    reference: Scored | None = None  # by the reference policy, where it has been scored already
     counters: sampler.Counters = field(default_factory=sampler.Counters)  # of the vines
 
 
@@ -42,8 +44,13 @@ def assign(
     iteration: int,
     batch: Trajectories,
     clock: Clock,
+    meanwhile: Callable[[], Scored] | None = None,
 ) -> Credit:
-    """Values and advantages of all trajectories, and their scores under the sampling policy."""
+    """Values and advantages of all trajectories, and their scores under the sampling policy.
+
+    `meanwhile` scores the trajectories under the reference policy; the device does so while the
+    last rollouts are being graded.
+    """
     tokens = batch.tokens
     width = max(len(t) for t in tokens)
     counters, waves, scored = sampler.Counters(), [], []
@@ -65,6 +72,7 @@ def assign(
             wave = Vines(setup, weights, graders, iteration, batch, members)
             counters += wave.grow(cache)
             waves.append(wave)
+    reference = None if meanwhile is None else meanwhile()
     with clock("grading"):
         measured = [wave.measured() for wave in waves]
     values, steps, spread = _spread(setup, iteration, batch, measured)
@@ -77,6 +85,7 @@ def assign(
         nodes=vine.Values(*(np.concatenate(column) for column in columns)),
         rollouts=np.concatenate([m.rollouts for m in measured]),
         left_out=sum(m.left_out for m in measured),
+        reference=reference,
         counters=counters,
     )
 

@@ -86,6 +86,11 @@ class Algorithm(ABC):
         every = self.context.setup.config.evaluation.every
         return every > 0 and done % every == 0
 
+    def score_reference(self, batch: Trajectories, clock: Clock) -> Scored:
+        """`score` under the policy that reinforcement learning starts from."""
+        with clock("reference"):
+            return self.score(self.context.reference, batch)
+
     def score(self, weights: policy.DecodeWeights, batch: Trajectories) -> Scored:
         """Log-probabilities and entropies of the responses under `weights`, at the temperature."""
         setup = self.context.setup
@@ -148,8 +153,7 @@ class PolicyGradient(Algorithm):
         context.progress.phase("values")
         credit = self.assign(iteration, batch, weights, clock)
         context.progress.phase("update")
-        with clock("reference"):
-            reference = self.score(context.reference, batch)
+        reference = credit.reference or self.score_reference(batch, clock)
         with clock("update"):
             learned = context.learner.learn(iteration, batch, credit, reference)
         learned |= self.after_update(iteration, batch, credit, clock)
@@ -195,8 +199,7 @@ class Offline(Algorithm):
         """Nothing but what there is to say about the samples."""
         with clock("scoring"):
             old = self.score(weights, batch)
-        with clock("reference"):
-            reference = self.score(self.context.reference, batch)
+        reference = self.score_reference(batch, clock)
         metrics = measures.of_sampling(batch, old) | measures.of_policy(batch, old, reference)
         records = measures.rollout_records(batch, None, TEXTS_KEPT)
         for record, logp in zip(records, reference.logp, strict=True):

@@ -16,4 +16,12 @@ class VinePPO(PolicyGradient):
     ) -> Credit:
         """See `train.credit`: it also scores, since the vines grow from the scorer's KV."""
         context = self.context
-        return credit.assign(context.setup, weights, context.graders, iteration, batch, clock)
+        return credit.assign(
+            context.setup,
+            weights,
+            context.graders,
+            iteration,
+            batch,
+            clock,
+            meanwhile=lambda: self.score_reference(batch, clock),
+        )

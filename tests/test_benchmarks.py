@@ -122,6 +122,7 @@ def test_states_beyond_the_step_cap_are_not_measured(drawn):
     assert {s.step for s in states} == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_command_measures_a_fresh_run(tmp_path, capsys):
     config = configs.get("tiny")
     options = LedgerOptions(length=2, sft_size=0, train_size=40, validation_size=8, test_size=8)

@@ -18,6 +18,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_two_rounds_of_rollouts_equals_one_that_was_not(tmp_path: Path):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     flags = runs.flags(killed, **FIELDS)

@@ -60,7 +60,7 @@ def test_an_iteration_does_not_depend_on_the_mesh(name: str, alone: Path, tmp_pa
     a, b = runs.metrics(out)[0], runs.metrics(alone)[0]
     assert a.keys() == b.keys()
     assert b["grad_norm"] > 0.1
-    for key in a:
+    for key in a.keys() - {"padding_share_update"}:  # rows must divide among devices
         assert a[key] == pytest.approx(b[key], rel=1e-5, abs=1e-6), key
     moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), exported(out), exported(alone))
     assert max(jax.tree.leaves(moved)) < 1e-6

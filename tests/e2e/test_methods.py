@@ -99,7 +99,10 @@ def test_a_run_goes_on_from_the_state_of_its_method(
 
 @pytest.mark.parametrize(
     ("method", "place", "count", "policy_step"),
-    [("ppo", "in_critic_update", 9, [2]), ("grpo", "in_policy_update", 10, [2])],
+    [
+        ("ppo", "in_critic_update", 9, [2]),
+        pytest.param("grpo", "in_policy_update", 10, [2], marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_was_killed_in_an_update_equals_one_that_was_not(
     tmp_path: Path, method: str, place: str, count: int, policy_step: list[int]

@@ -1,6 +1,7 @@
 """Packing: sequences that share rows are trained and scored as if each had its own."""
 
 from dataclasses import fields
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -77,23 +78,24 @@ def test_scores_do_not_depend_on_what_shares_a_row_or_a_group(keep_cache, monkey
     sequences = [row[:n] for row, n in zip(made["tokens"], LENGTHS, strict=True)]
     monkeypatch.setattr("vinejax.sampler.bank.TOKENS", 64)
     found, cache = scoring.score(weights, config, sequences, 0.6, 30, keep_cache, PROMPTS.tolist())
+    length = jnp.asarray(LENGTHS)
+    alone, own = jax.jit(partial(policy.score, config=config, keep_cache=True))(
+        weights, tokens=made["tokens"], length=length, temperature=0.6
+    )
     for m, tokens in enumerate(sequences):
-        alone, own = policy.score(
-            weights, config, tokens[None], jnp.array([len(tokens)]), 0.6, keep_cache=True
-        )
         response = slice(PROMPTS[m], LENGTHS[m])
         for name in ("logp", "entropy"):
             row = getattr(found, name)[m]
-            assert_allclose(row[response], getattr(alone, name)[0, response], atol=1e-5)
+            assert_allclose(row[response], getattr(alone, name)[m, response], atol=1e-5)
             assert not row[: PROMPTS[m]].any()
             assert not row[LENGTHS[m] :].any()
         if keep_cache:
             cells = len(tokens)
             for kept, expected in zip(cache[0], own[0], strict=True):
-                assert_allclose(kept[m, :, :, :cells], expected[0], atol=1e-5)
+                assert_allclose(kept[m, :, :, :cells], expected[m, :, :, :cells], atol=1e-5)
                 assert_array_equal(kept[m, :, :, cells:], 0)
             for kept, expected in zip(cache[1], own[1], strict=True):
-                assert_allclose(kept[m, :, :cells], expected[0], atol=1e-5)
+                assert_allclose(kept[m, :, :cells], expected[m, :, :cells], atol=1e-5)
     assert found.tokens == LENGTHS.sum()
     assert found.processed < LENGTHS.size * 32
 

@@ -17,9 +17,8 @@ from vinejax.sampler.state import ACTIVE, IDLE, NO_TRUNK, Queue, State, Table
 
 
 def supply(state: State, bank: Cache, queue: Queue, table: Table) -> State:
-    """Jobs for idle slots, then trunks for rows that run short, then jobs from those."""
-    state = _load(_assign(state, queue, table), bank, queue, table)
-    return _assign(state, queue, table)
+    """Jobs for idle slots; trunks for rows that run short, and jobs from those."""
+    return _load(_assign(state, queue, table), bank, queue, table)
 
 
 def _work(state: State, queue: Queue, table: Table) -> Int[Array, "N"]:
@@ -85,12 +84,12 @@ def _load(state: State, bank: Cache, queue: Queue, table: Table) -> State:
     step on some accelerators.
     """
     places = state.trunk.shape[1]
-    is_used = (state.status != IDLE)[..., None] & (state.place[..., None] == jnp.arange(places))
-    is_used = is_used.any(axis=1)
     trunks = jnp.arange(queue.end.shape[0])
 
     def choices(state: State) -> tuple[Bool[Array, "R P"], Int[Array, "R"]]:
         """Places to be filled, and the trunk that each row would take."""
+        grows = (state.status != IDLE)[..., None] & (state.place[..., None] == jnp.arange(places))
+        is_used = grows.any(axis=1)
         waiting = queue.end - state.next_job
         here = _at_places(waiting, state.trunk)
         in_row = (state.trunk[..., None] == trunks).any(axis=1)
@@ -109,10 +108,11 @@ def _load(state: State, bank: Cache, queue: Queue, table: Table) -> State:
         chosen = jnp.argmax(wanted.T.reshape(-1))
         place, row = chosen // len(wanted), chosen % len(wanted)
         here = (jnp.arange(len(wanted))[:, None] == row) & (jnp.arange(places) == place)
-        return state._replace(
+        state = state._replace(
             trunks=_copy(state.trunks, bank, best[row], row, place, state.ring.by_cell),
             trunk=jnp.where(here, best[row], state.trunk),
         )
+        return _assign(state, queue, table)
 
     return lax.while_loop(lambda s: choices(s)[0].any(), load_one, state)
 

@@ -21,11 +21,16 @@ def shuffled(count: int, size: int, step: int, seed: Sequence[int]) -> list[int]
     return [int(orders[i // count][i % count]) for i in at]
 
 
-def padded(sequences: Sequence[np.ndarray], prompt_lengths: Sequence[int]) -> dict[str, np.ndarray]:
-    """Arrays [N, T] of tokens and of what is response, [N] of lengths; index t means token t."""
+def padded(
+    sequences: Sequence[np.ndarray], prompt_lengths: Sequence[int], width: int = 0
+) -> dict[str, np.ndarray]:
+    """Arrays [N, T] of tokens and of what is response, [N] of lengths; index t means token t.
+
+    T is a bucket that holds `width` tokens, or else the longest sequence.
+    """
     length = np.array([len(s) for s in sequences], np.int32)
     first = np.array(prompt_lengths, np.int32)
-    width = bucket(int(length.max()))
+    width = bucket(width or int(length.max()))
     at = np.arange(width)
     return {
         "tokens": Trunks.of(sequences).padded(len(sequences), width),

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from vinejax import policy, update
 from vinejax.config import Config
-from vinejax.sampler import Trunks, bucket
+from vinejax.sampler import bucket
 from vinejax.train import batches
 from vinejax.train.credit import Credit
 from vinejax.train.scoring import Scored
@@ -129,17 +129,8 @@ def minibatches(
 
 
 def sequences_of(batch: Trajectories) -> dict[str, np.ndarray]:
-    """All trajectories as padded arrays; index t means token t."""
-    sequences = batch.tokens
-    count, width = len(sequences), bucket(max(len(s) for s in sequences))
-    length = np.array([len(s) for s in sequences], np.int32)
-    first = np.array([len(p) for p in batch.prompts], np.int32)
-    at = np.arange(width)
-    return {
-        "tokens": Trunks.of(sequences).padded(count, width),
-        "length": length,
-        "is_response": (at >= first[:, None]) & (at < length[:, None]),
-    }
+    """All trajectories as padded arrays; see `batches.padded`."""
+    return batches.padded(batch.tokens, [len(p) for p in batch.prompts])
 
 
 def over_responses(batch: Trajectories, own: Sequence[np.ndarray]) -> np.ndarray:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from vinejax import policy
-from vinejax.sampler import Trunks, bucket
 from vinejax.sampler.bank import empty_bank, groups, rows_at_once, score_rows
 from vinejax.train import batches
 
@@ -50,15 +49,8 @@ def score(
 
     With `prompt_lengths` the tokens of the prompts are not scored: their entries are 0.
     """
-    width, count = bucket(width), len(sequences)
-    length = np.array([len(s) for s in sequences], np.int32)
-    first = np.zeros(count, np.int32) if prompt_lengths is None else np.asarray(prompt_lengths)
-    at = np.arange(width)
-    rows = {
-        "tokens": Trunks.of(sequences).padded(count, width),
-        "length": length,
-        "is_response": (at >= first[:, None]) & (at < length[:, None]),
-    }
+    first = [0] * len(sequences) if prompt_lengths is None else prompt_lengths
+    rows = batches.padded(sequences, first, width)
     chosen = partial(score_rows, weights, model, temperature=jnp.float32(temperature))
     if keep_cache:
         return _with_cache(chosen, model, rows)
@@ -95,8 +87,7 @@ def _with_cache(
 ) -> tuple[Scored, policy.Cache]:
     """Scores and KV; sequences of about the same length go through the model together."""
     (count, width), length = rows["tokens"].shape, rows["length"]
-    padded = -(-count // rows_at_once(model, width, count)) * rows_at_once(model, width, count)
-    bank = empty_bank(model, padded, width)
+    bank = empty_bank(model, count, width)
     found, processed = [], 0
     for group in groups(length, model, width):
         scores, bank = chosen(
@@ -104,7 +95,7 @@ def _with_cache(
             length=jnp.asarray(group.filled(length)),
             at=jnp.asarray(batches.indices(group.filled(rows["is_response"]))),
             bank=bank,
-            place=jnp.asarray(group.filled(np.arange(count), outside=padded)),
+            place=jnp.asarray(group.filled(np.arange(count), outside=count)),
         )
         processed += group.rows * group.width
         found.append((group.members, scores))

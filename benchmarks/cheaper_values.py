@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments import cli
+from benchmarks import command
 from vinejax.config import Config, UserError
 
 if TYPE_CHECKING:
@@ -184,21 +184,9 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def command(argv: list[str]) -> None:
-    """Parse, measure, print."""
-    about = (__doc__ or "").partition("\n\n")[0]
-    flags = cli.parse_flags(argv, Flags(), "python -m benchmarks.cheaper_values", about)
-    cli.use_compile_cache()
-    result = measure_run(flags)
-    if flags.json:
-        cli.print_json(result)
-    else:
-        print(table(result))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of `command`."""
-    return cli.execute(command, argv)
+    """Exit code of the command."""
+    return command.run(argv, Flags(), "cheaper_values", __doc__, measure_run, table)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks import turns, workload
+from benchmarks import command, turns, workload
 from benchmarks.engines import model
-from experiments import cli
 from vinejax.compiled import flops
 from vinejax.config import UserError
 
@@ -150,21 +149,9 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def command(argv: list[str]) -> None:
-    """Parse, measure, print."""
-    about = (__doc__ or "").partition("\n\n")[0]
-    flags = cli.parse_flags(argv, Flags(), "python -m benchmarks.rollouts", about)
-    cli.use_compile_cache()
-    result = measure(flags)
-    if flags.json:
-        cli.print_json(result)
-    else:
-        print(table(result))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of `command`."""
-    return cli.execute(command, argv)
+    """Exit code of the command."""
+    return command.run(argv, Flags(), "rollouts", __doc__, measure, table)
 
 
 if __name__ == "__main__":

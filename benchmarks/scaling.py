@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from benchmarks import turns, workload
-from experiments import cli
+from benchmarks import command, turns, workload
 from vinejax.config import UserError
 
 BASE = "base"
@@ -107,21 +106,9 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def command(argv: list[str]) -> None:
-    """Parse, measure, print."""
-    about = (__doc__ or "").partition("\n\n")[0]
-    flags = cli.parse_flags(argv, Flags(), "python -m benchmarks.scaling", about)
-    cli.use_compile_cache()
-    result = measure(flags)
-    if flags.json:
-        cli.print_json(result)
-    else:
-        print(table(result))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of `command`."""
-    return cli.execute(command, argv)
+    """Exit code of the command."""
+    return command.run(argv, Flags(), "scaling", __doc__, measure, table)
 
 
 if __name__ == "__main__":

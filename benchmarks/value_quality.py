@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from experiments import cli
+from benchmarks import command
 from vinejax.config import UserError
 
 if TYPE_CHECKING:
@@ -169,21 +169,9 @@ def _written(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def command(argv: list[str]) -> None:
-    """Parse, measure, print."""
-    about = (__doc__ or "").partition("\n\n")[0]
-    flags = cli.parse_flags(argv, Flags(), "python -m benchmarks.value_quality", about)
-    cli.use_compile_cache()
-    result = measure_run(flags)
-    if flags.json:
-        cli.print_json(result)
-    else:
-        print(table(result))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of `command`."""
-    return cli.execute(command, argv)
+    """Exit code of the command."""
+    return command.run(argv, Flags(), "value_quality", __doc__, measure_run, table)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def points(folder):
 
 def without_time(lines):
     return [
-        {key: value for key, value in line.items() if not key.startswith("time/")} for line in lines
+        {key: value for key, value in line.items() if not key.startswith(("time/", "machine/"))}
+        for line in lines
     ]
 
 

@@ -105,7 +105,9 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 
 def without_time(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if not name.startswith("time/")}
+    return {
+        name: value for name, value in line.items() if not name.startswith(("time/", "machine/"))
+    }
 
 
 def summary(out: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vinejax.train import algorithms, folder, measures, trajectories
 from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
+from vinejax.train.footprint import footprint
 from vinejax.update import State
 
 # Of this process and those it has started, compiling left out: to compare on a busy machine.
@@ -107,6 +108,7 @@ class Reinforcement:
         metrics["time/compiles"] = compiles.count - compiled[0]
         metrics["time/compiling_cpu_seconds"] = compiles.cpu_seconds - compiled[1]
         metrics["time/tokens_per_second"] = metrics["tokens_sampled"] / clock.seconds["iteration"]
+        metrics |= footprint()
         self._metrics.write({"iteration": done, **metrics})
         self._progress.iteration(done, metrics)
         for warning in measures.warnings(metrics):

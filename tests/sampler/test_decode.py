@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vinejax.sampler.decode import _attend, unblocked
+from vinejax.sampler.decode import attend_plainly, unblocked
 
 ROWS, SLOTS, GROUPS, COPIES, SIZE, CELLS, RING = 2, 3, 2, 2, 8, 10, 6
 
@@ -36,7 +36,7 @@ def test_two_caches_are_one_softmax(trunk_cells, ring_cells, blocks):
     single = [
         jnp.asarray(x, jnp.float32) for x in (q, trunk_keys, trunk_values, blocked, ring_values)
     ]
-    out = _attend(
+    out = attend_plainly(
         single[0],
         (single[1], single[2], jnp.asarray(in_trunk)),
         (single[3], single[4], jnp.asarray(in_ring)),

@@ -20,8 +20,9 @@ from safetensors.numpy import save_file
 
 from vinejax.config import UserError
 from vinejax.policy import folder, names
-from vinejax.policy.config import LlamaConfig
+from vinejax.policy.config import LlamaConfig, Remat
 from vinejax.policy.llama import Params, shapes
+from vinejax.policy.numerics import platform
 from vinejax.tokenizer import Tokenizer, load_tokenizer
 
 _DTYPES = {
@@ -38,7 +39,7 @@ def load_hf(
     compute_dtype: str = "auto",
     dtype: str | None = None,
     revision: str | None = None,
-    remat: bool = False,
+    remat: Remat = "none",
     shardings: Any = None,
 ) -> tuple[LlamaConfig, Params]:
     """Read a folder or hub repository with safetensors weights.
@@ -66,7 +67,7 @@ def resolve_dtype(compute_dtype: str) -> str:
     """ "auto" by platform: float32 on CPU, where bfloat16 is emulated, bfloat16 elsewhere."""
     if compute_dtype != "auto":
         return compute_dtype
-    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    return "float32" if platform() == "cpu" else "bfloat16"
 
 
 def _with_tokenizer(config: LlamaConfig, source: Path) -> LlamaConfig:

@@ -1,6 +1,7 @@
 """Sampling from arbitrary token prefixes: vines that grow from trunks whose KV is computed once."""
 
 from vinejax.sampler.bank import prefill
+from vinejax.sampler.choice import decode_attention
 from vinejax.sampler.records import Counters, Jobs, Layout, Samples, Settings, Trunks, bucket
 from vinejax.sampler.schedule import sample
 
@@ -12,6 +13,7 @@ __all__ = [
     "Settings",
     "Trunks",
     "bucket",
+    "decode_attention",
     "prefill",
     "sample",
 ]

@@ -138,7 +138,7 @@ def step(
             new.values[layer] = _write(new.values[layer], v[:, :, None], plain, is_frozen)
             own = (new.keys[layer], new.values[layer], in_ring)
             far = (trunks.keys[layer], trunks.values[layer], in_trunk)
-            attend = kernel.attend if config.decode_attention == "cudnn" else _attend
+            attend = kernel.attend if config.decode_attention == "cudnn" else attend_plainly
             return attend(q.astype(config.cache_dtype), far, own).astype(q.dtype)
 
         x = policy.block(w, x, config, cos, sin, attend)
@@ -171,7 +171,7 @@ def compact(cache: Float[Array, "..."]) -> Float[Array, "..."]:
     return with_layout_constraint(cache, Layout(order))
 
 
-def _attend(
+def attend_plainly(
     q: Float[Array, "B N H"],
     trunk: tuple[Float[Array, "R G H W"], Float[Array, "R G W H"], Bool[Array, "B W"]],
     own: tuple[Float[Array, "B G N H t"], Float[Array, "B G T H"], Bool[Array, "B T"]],

@@ -132,7 +132,7 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
 
 def _check_attention(config: Config) -> None:
     """Raises UserError for an attention that the devices do not have."""
-    platform, dtype = jax.default_backend(), compute_dtype(config)
+    platform, dtype = policy.platform(), compute_dtype(config)
     asked = {"policy": config.policy.attention, "engine": config.engine.attention}
     for section, backend in asked.items():
         where = {"cudnn": "gpu", "splash": "tpu"}.get(backend, platform)
@@ -152,7 +152,7 @@ def compute_dtype(config: Config) -> str:
     """The type of matrix products: `auto` is bfloat16 on accelerators and float32 on CPU."""
     if config.policy.compute_dtype != "auto":
         return config.policy.compute_dtype
-    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    return "float32" if policy.platform() == "cpu" else "bfloat16"
 
 
 def find_tokenizer(config: Config, task: Task) -> Tokenizer:
@@ -188,7 +188,7 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
         model = _random_model(config, tokenizer, dtype)
         params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
     # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
-    platform = jax.default_backend()
+    platform = policy.platform()
     kv_dtype = "float32" if platform == "cpu" else None
     backend = config.policy.attention
     if backend == "auto":
@@ -199,9 +199,11 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
         remat=config.policy.remat,
         kv_dtype=kv_dtype,
         attention=backend,
-        decode_attention=config.engine.attention,
     )
-    return model, params
+    decoding = config.engine.attention
+    if decoding == "auto":
+        decoding = sampler.decode_attention(model)
+    return replace(model, decode_attention=decoding), params
 
 
 def _source(config: Config) -> tuple[str | None, str | None]:

@@ -4,7 +4,7 @@ python -m experiments.compare --config=tiny --algorithms=vineppo,grpo --seeds=3 
 
 Every method starts from the same parameters, bit for bit, in OUT/ALGORITHM-seedN. The same command
 with the same --out goes on where it was stopped or killed. Flags of the configuration are for all
-methods. The result is in OUT/compare.json and OUT/compare.md.
+methods. The result is in OUT/compare.json and OUT/compare.md, and OUT/report.html shows all runs.
 """
 
 import json
@@ -81,7 +81,7 @@ def compare(
     starts: dict[int, Trial], trials: Sequence[Trial], root: Path, flags: CompareFlags
 ) -> None:
     """Runs all that is missing, then writes and prints the result."""
-    from vinejax.report import comparison
+    from vinejax.report import comparison, page
 
     outcomes = []
 
@@ -94,6 +94,7 @@ def compare(
     text = comparison.tables(result)
     write_json(root / "compare.json", result)
     write_atomic(root / "compare.md", (text + "\n").encode())
+    page.try_to_write_page([trial.out for trial in trials], root / page.FILE)
     if flags.json:
         cli.print_json(result)
     else:

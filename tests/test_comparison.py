@@ -126,10 +126,19 @@ def test_a_whole_comparison_by_hand():
     assert level_90[-1] == "-"
 
 
-def test_without_ppo_its_best_is_no_level():
-    result = compare([outcome("grpo", 3, 0.5, line(2, 20.0, 0.5))])
+def test_the_best_of_ppo_and_grpo_are_levels_where_they_take_part():
+    result = compare([outcome("rloo", 3, 0.5, line(2, 20.0, 0.5))])
     assert list(result["levels"]) == ["0.3", "0.5", "0.7", "0.9"]
+    result = compare([outcome("grpo", 3, 0.5, line(2, 20.0, 0.5))])
+    assert list(result["levels"]) == ["GRPO's best", "0.3", "0.5", "0.7", "0.9"]
     assert "seed" not in tables(result).partition("\n")[0]
+
+
+def test_settings_of_one_method_can_be_rows_of_their_own():
+    one, other = (outcome("vineppo", 0, final, line(2, 20.0, final)) for final in (0.4, 0.6))
+    result = compare([replace(one, arm="K = 1"), replace(other, arm="K = 9")])
+    found = {name: m["pass_at_1"]["final"]["mean"] for name, m in result["methods"].items()}
+    assert found == {"K = 1": 0.4, "K = 9": 0.6}
 
 
 def test_a_table_is_aligned():

@@ -1,6 +1,7 @@
 """What a run leaves on disk, and what it shows while it runs."""
 
 from vinejax.files import write_json
+from vinejax.report.costs import costs
 from vinejax.report.environment import environment
 from vinejax.report.metrics import MetricsLog, read_metrics
 from vinejax.report.progress import Progress
@@ -11,6 +12,7 @@ __all__ = [
     "MetricsLog",
     "Progress",
     "RolloutLog",
+    "costs",
     "environment",
     "print_summary",
     "read_metrics",

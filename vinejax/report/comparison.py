@@ -13,7 +13,7 @@ from vinejax.statistics import interval_of_mean
 LEVELS = (0.3, 0.5, 0.7, 0.9)
 COSTS = ("episodes", "updates", "cpu_seconds")
 POLICIES = ("sft", "final", "best")
-TARGET, BEST = "ppo", "PPO's best"  # the method whose best is a level, by seed
+TARGETS = {"ppo": "PPO's best", "grpo": "GRPO's best"}  # methods whose best is a level, by seed
 MEASURED = ("kl_k1", "kl_k3", "value_error", "value_error_constant", "value_correlation")
 
 
@@ -26,6 +26,12 @@ class Outcome:
     lines: Sequence[Mapping[str, Any]]  # of metrics.jsonl
     endpoint: Mapping[str, Any]
     start_pass_at_1: float  # of the start on validation
+    arm: str = ""  # its row; a method's own name unless settings of a method are compared
+
+    @property
+    def name(self) -> str:
+        """The row of a comparison that the run belongs to."""
+        return self.arm or self.config.algorithm
 
     @property
     def curve(self) -> Curve:
@@ -42,11 +48,14 @@ def compare(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
     Seeds are in the order in which they come, the same for all methods.
     """
-    methods = list(dict.fromkeys(o.config.algorithm for o in outcomes))
-    groups = {m: [o for o in outcomes if o.config.algorithm == m] for m in methods}
+    methods = list(dict.fromkeys(o.name for o in outcomes))
+    groups = {m: [o for o in outcomes if o.name == m] for m in methods}
     seeds = [o.config.seed for o in groups[methods[0]]]
-    best = [max(o.curve.pass_at_1) for o in groups.get(TARGET, ())]
-    levels: dict[str, list[float]] = {BEST: best} if best else {}
+    levels = {
+        level: [max(o.curve.pass_at_1) for o in groups[method]]
+        for method, level in TARGETS.items()
+        if method in groups
+    }
     levels |= {f"{level:g}": [level] * len(seeds) for level in LEVELS}
     return {
         "seeds": seeds,
@@ -164,7 +173,7 @@ def _levels(methods: Mapping[str, Any], levels: Mapping[str, Sequence[float]]) -
     head = ["to validation pass@1"]
     for name, values in levels.items():
         level = _percent(float(np.mean(values)))
-        head.append(f"{name}, {level}" if name == BEST else level)
+        head.append(f"{name}, {level}" if name in TARGETS.values() else level)
     rows = [
         [name, *(_to_level(m["to_level"][level]) for level in levels)]
         for name, m in methods.items()

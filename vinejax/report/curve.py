@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vinejax.config import Config
+from vinejax.report.costs import CPU
 
 VALIDATION = "validation/pass_at_1"
-CPU = "time/cpu_seconds"
 UPDATES = "training/updates"  # in the last line of each round of a method that trains in rounds
 
 

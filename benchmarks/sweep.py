@@ -3,12 +3,12 @@
     python -m benchmarks.sweep --config=tiny --algorithms=vineppo,ppo,grpo --seeds=3 --out=DIR
                                [--config.iterations=20] [--json]
 
-Rates are multiples of the configuration's update.learning_rate. For ppo each is combined with rates
-of the critic, in multiples of the policy's, and with its epochs, in multiples of the policy's. The
-best of a method is the setting with the highest best validation accuracy, mean over seeds; test
-accuracy is shown and not looked at. DIR/sweep.json and DIR/sweep.md are written anew after every
-run, and the same command goes on where it was stopped or killed. `experiments.compare` takes the
-choice: --tuned=DIR/sweep.json.
+Rates are multiples of the configuration's update.learning_rate. For ppo they are tried with the
+first of the critic's rates and epochs, which are multiples of the policy's; then, at the best rate,
+all critic's rates with all its epochs. The best of a method is the setting with the highest best
+validation accuracy, mean over seeds; test accuracy is shown and not looked at. DIR/sweep.json and
+DIR/sweep.md are written anew after every run, and the same command goes on where it was stopped or
+killed. `experiments.compare` takes the choice: --tuned=DIR/sweep.json.
 """
 
 import itertools
@@ -39,27 +39,31 @@ class SweepFlags:
     algorithms: str = METHODS  # Methods, with commas in between.
     seeds: int = 3  # How many: config.seed and those that follow it.
     rates: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)  # Times update.learning_rate.
-    critic_rates: tuple[float, ...] = (1.0, 5.0, 10.0)  # Of ppo: times the policy's rate.
+    critic_rates: tuple[float, ...] = (5.0, 1.0, 10.0)  # Of ppo: times the policy's rate.
     critic_epochs: tuple[int, ...] = (1, 4)  # Of ppo: times update.epochs.
     json: bool = False  # Print the result as one JSON line, last on standard output.
 
 
-def settings(config: Config, flags: SweepFlags) -> list[Config]:
-    """What is tried of the method that `config` has."""
-    rates = [factor * config.update.learning_rate for factor in flags.rates]
-    tried = [replace(config, update=replace(config.update, learning_rate=r)) for r in rates]
+def rates(config: Config, flags: SweepFlags) -> list[Config]:
+    """The rates that are tried of the method that `config` has."""
+    found = [factor * config.update.learning_rate for factor in flags.rates]
+    tried = [replace(config, update=replace(config.update, learning_rate=r)) for r in found]
     if config.algorithm != "ppo":
         return tried
+    return [critics(one, flags)[0] for one in tried]
+
+
+def critics(config: Config, flags: SweepFlags) -> list[Config]:
+    """The rates and epochs of the critic that are tried at the policy's rate of `config`."""
     return [
         replace(
-            one,
+            config,
             critic=replace(
-                one.critic,
-                learning_rate=factor * one.update.learning_rate,
-                epochs=times * one.update.epochs,
+                config.critic,
+                learning_rate=factor * config.update.learning_rate,
+                epochs=times * config.update.epochs,
             ),
         )
-        for one in tried
         for factor, times in itertools.product(flags.critic_rates, flags.critic_epochs)
     ]
 
@@ -152,13 +156,9 @@ def run(argv: list[str]) -> None:
     def of(method: str) -> Config:
         return cli.parse([*argv, f"--config.algorithm={method}"], SweepFlags(), prog, about)[0]
 
+    methods = series.methods_in(flags.algorithms)
     starts = series.starts(of("sft"), seeds, root)
-    trials = [
-        trial_of(replace(one, seed=seed), root)
-        for seed in seeds
-        for method in series.methods_in(flags.algorithms)
-        for one in settings(of(method), flags)
-    ]
+    trials = _trials([one for m in methods for one in rates(of(m), flags)], seeds, root)
     series.check(starts, trials)
     finished: list[Trial] = []
 
@@ -169,11 +169,21 @@ def run(argv: list[str]) -> None:
         write_atomic(root / "sweep.md", (table(result) + "\n").encode())
 
     series.run(starts, trials, done)
+    if "ppo" in methods:
+        best = collect(finished)["chosen"]["ppo"][RATE]
+        ppo = of("ppo")
+        ppo = replace(ppo, update=replace(ppo.update, learning_rate=best))
+        # The first one was among the rates.
+        series.run(starts, _trials(critics(ppo, flags)[1:], seeds, root), done)
     result = collect(finished)
     if flags.json:
         cli.print_json(result)
     else:
         print(table(result))
+
+
+def _trials(settings: Sequence[Config], seeds: Sequence[int], root: Path) -> list[Trial]:
+    return [trial_of(replace(one, seed=seed), root) for seed in seeds for one in settings]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from tests.train.enumerable import MODEL, iterations, weights
 from vinejax import policy
 from vinejax.sampler import Settings
 from vinejax.sampler.draw import draw
-from vinejax.train import measures, scoring
+from vinejax.train import alarms, measures, scoring
 
 _score = jax.jit(policy.score, static_argnames=("config", "keep_cache"))
 
@@ -71,11 +71,11 @@ def test_the_kept_mass_of_an_iteration_is_reported():
 
 def test_a_scorer_at_another_temperature_is_told_and_the_right_one_is_not():
     batch, numbers = of_iteration()
-    assert measures.warnings(numbers) == []
+    assert "sampler and scorer" not in alarms.ringing(numbers)
     width = max(len(t) for t in batch.tokens)
     hot, _ = scoring.score(weights(), MODEL, batch.tokens, 1.0, width, keep_cache=False)
     _, numbers = of_iteration(hot)
-    assert ["sampler and scorer disagree" in text for text in measures.warnings(numbers)] == [True]
+    assert "sampler and scorer" in alarms.ringing(numbers)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_a_scorer_at_another_temperature_is_told_and_the_right_one_is_not():
     [(0.01, 0.4, False), (0.03, 0.4, True), (0.01, 0.6, True), (float("nan"), 0.0, True)],
 )
 def test_the_gap_has_a_threshold_in_mean_and_maximum(mean, largest, is_told):
-    numbers = {"sampler_scorer_gap": mean, "sampler_scorer_gap_max": largest, "error_share": 0.0}
-    assert bool(measures.warnings(numbers)) == is_told
+    numbers = {"sampler_scorer_gap": mean, "sampler_scorer_gap_max": largest, "reward": 0.5}
+    assert bool(alarms.ringing(numbers)) == is_told

@@ -53,8 +53,6 @@ class Flags:
 
 def sampling(name: str, shape: Shape) -> dict[str, Any]:
     """Compiles the loop for one device and says what its text holds."""
-    from jax.sharding import NamedSharding, PartitionSpec
-
     from vinejax import policy, sampler, sharding
     from vinejax.compiled import phases, topology
 
@@ -78,11 +76,10 @@ def sampling(name: str, shape: Shape) -> dict[str, Any]:
     layout = sampler.Layout(shape.rows, shape.slots, shape.ring)
     settings = sampler.Settings(0.6, 0.9, eos_ids=(2,))
     mesh = sharding.make_mesh(1, devices=topology.describe(wanted)[:1])
-    placed = NamedSharding(mesh, PartitionSpec())
     begun = time.perf_counter()
     with policy.targeting(wanted.device.platform):
         program = phases.sampling(
-            config, settings, layout, shape.cells, shape.bank, shape.jobs, placed
+            config, settings, layout, shape.cells, shape.bank, shape.jobs, mesh
         ).compile()
         floor = phases.sampling_floor(config, layout, shape.cells)
     memory = program.memory_analysis()

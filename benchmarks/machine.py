@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 PEAK_SIZE = 2048  # of the square fp32 matrix product that peaks are measured with
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "torch", "transformers", "google-tunix", "vinejax")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "numpy",
+    "optax",
+    "torch",
+    "transformers",
+    "google-tunix",
+    "vinejax",
+)
 
 
 def cpu_seconds() -> float:

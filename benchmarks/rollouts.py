@@ -7,13 +7,15 @@ jobs: each has its prefix and the number of tokens after which it ends. Compilin
 not counted. With top-p, both log-probabilities, stop rules and refills, as real runs have them; the
 weights are random, and the final norm is scaled so that a nucleus is as small as a trained model's.
 
-Peers: `hf-generate` and `hf-generate-bf16` are transformers' `generate` (they need torch), `static`
-is a loop over static batches in JAX, `none` measures the sampler alone.
+Peers: `hf-generate` and `hf-generate-bf16` are transformers' `generate` (they need torch), `tunix`
+is google-tunix's `Sampler` (in an interpreter of its own, `--peer_python`), `static` is a loop over
+static batches in JAX, `none` measures the sampler alone.
 
 `ratio` is [min, median, max] over rounds, `share_of_peak` the useful tokens' share of what the fp32
 matrix products that a token needs would take at the measured peak.
 """
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +31,7 @@ from vinejax.config import UserError
 PEERS = {
     "hf-generate": ("benchmarks.engines.hf_generate", {"dtype": "float32"}),
     "hf-generate-bf16": ("benchmarks.engines.hf_generate", {"dtype": "bfloat16"}),
+    "tunix": ("benchmarks.engines.tunix_rollouts", {}),
     "static": ("benchmarks.engines.static_rollouts", {}),
 }
 OURS = "vinejax"
@@ -40,7 +43,8 @@ class Flags:
 
     jobs: Path | None = None  # JSON list of jobs; without it a list is made from --seed.
     shape: str = "slice6"  # slice6, smollm2-135m, or hidden,layers,heads,kv_heads,head_dim,ffn,V
-    peer: Literal["hf-generate", "hf-generate-bf16", "static", "none"] = "static"
+    peer: Literal["hf-generate", "hf-generate-bf16", "tunix", "static", "none"] = "static"
+    peer_python: Path | None = None  # The interpreter that has google-tunix; for --peer=tunix.
     rounds: int = 3  # Each engine runs once a round.
     slots: int = 64  # Continuations decoded at once, by both.
     peer_slots: int = 0  # Another number of them for the peer; 0: the same.
@@ -64,18 +68,14 @@ def measure(flags: Flags) -> dict[str, Any]:
     names = ("slots", "rows", "temperature", "top_p", "logit_spread", "seed")
     common = {name: getattr(flags, name) for name in names} | {"shape": asdict(shape)}
     ours = common | {"work": work.to_json(), "dtype": flags.dtype}
-    specs = {OURS: ("benchmarks.engines.vinejax_rollouts", ours)}
+    engines = {OURS: turns.Engine("benchmarks.engines.vinejax_rollouts", ours)}
+    python = python_of(flags)
     if flags.peer != "none":
         module, extra = PEERS[flags.peer]
-        if "hf_generate" in module and find_spec("torch") is None:
-            raise UserError(
-                f"--peer is {flags.peer}, which needs torch: pip install -r "
-                "requirements-parity.txt, or take --peer=static"
-            )
         theirs = work.take(flags.peer_take).to_json()
         extra = extra | {"work": theirs, "slots": flags.peer_slots or flags.slots}
-        specs[flags.peer] = (module, common | extra)
-    infos, rounds = turns.take_turns(specs, flags.rounds)
+        engines[flags.peer] = turns.Engine(module, common | extra, python)
+    infos, rounds = turns.take_turns(engines, flags.rounds)
     result = {
         "benchmark": "rollouts",
         "shape": flags.shape,
@@ -87,6 +87,35 @@ def measure(flags: Flags) -> dict[str, Any]:
     if flags.peer != "none":
         result["ratio"] = turns.ratio(rounds, OURS, flags.peer, rate)
     return result
+
+
+def python_of(flags: Flags) -> str:
+    """The peer's interpreter. Raises UserError where it lacks the peer's library."""
+    if flags.peer.startswith("hf-generate") and find_spec("torch") is None:
+        raise UserError(
+            f"--peer is {flags.peer}, which needs torch: pip install -r "
+            "requirements-parity.txt, or take --peer=static"
+        )
+    if flags.peer != "tunix":
+        if flags.peer_python is not None:
+            raise UserError(
+                f"--peer_python is {flags.peer_python}, but --peer is {flags.peer}, which runs in "
+                "this interpreter: leave it out, or take --peer=tunix"
+            )
+        return sys.executable
+    remedy = "give the python of an environment with `pip install google-tunix`"
+    if flags.peer_python is None:
+        raise UserError(f"--peer is tunix, and --peer_python=PATH is missing: {remedy}")
+    finding = "import sys; from importlib.util import find_spec; sys.exit(not find_spec('tunix'))"
+    try:
+        found = subprocess.run([flags.peer_python, "-c", finding], check=False)
+    except OSError as error:
+        raise UserError(
+            f"--peer_python is {flags.peer_python}, which does not run ({error}): {remedy}"
+        ) from None
+    if found.returncode:
+        raise UserError(f"--peer_python is {flags.peer_python}, which has no tunix: {remedy}")
+    return str(flags.peer_python)
 
 
 def work_of(flags: Flags) -> workload.Work:

@@ -1,11 +1,12 @@
 """What sampling values costs as the work grows: trajectories, steps, K, response length, slots.
 
-    python -m benchmarks.scaling [--shape=128,4,4,2,32,384,1024] [--doublings=2] [--json]
+    python -m benchmarks.scaling [--shape=128,4,4,2,32,384,1024] [--doublings=1] [--json]
 
 From one base list of jobs, one number at a time is doubled. `growth` holds, for each doubling, the
-CPU-seconds over those of the list before; `cost_per_token` the CPU-seconds a useful token over the
-base's, 1 if cost is proportional to work. One thread on one core; medians over rounds, in each of
-which every list is sampled once.
+CPU-seconds over those of the list before, and `growth_of_tokens` the same of useful tokens: lengths
+are drawn, so a doubled list has not exactly twice the tokens. `cost_per_token` is the CPU-seconds a
+useful token over the base's, 1 if cost is proportional to work. One thread on one core; medians
+over rounds, in each of which every list is sampled once.
 """
 
 import statistics
@@ -28,13 +29,13 @@ class Flags:
     """What to measure."""
 
     shape: str = "128,4,4,2,32,384,1024"  # or slice6, smollm2-135m
-    trajectories: int = 16  # The base list: so many trajectories,
+    trajectories: int = 32  # The base list: so many trajectories,
     states: int = 4  # with so many step boundaries each,
     k: int = 4  # so many continuations of each,
     mean: int = 40  # of so many tokens on average,
-    slots: int = 32  # decoded so many at once.
+    slots: int = 16  # decoded so many at once: few, so that the list has no long tail.
     width: int = 256  # Tokens of a trajectory; responses are shorter.
-    doublings: int = 2  # How often each number is doubled.
+    doublings: int = 1  # How often each number is doubled.
     rounds: int = 3
     seed: int = 0
     json: bool = False  # Print the result as one JSON line.
@@ -66,9 +67,8 @@ def measure(flags: Flags) -> dict[str, Any]:
     common = {"shape": asdict(workload.shape(flags.shape)), "rows": 0, "seed": flags.seed}
     common |= {"temperature": 0.6, "top_p": 0.9, "logit_spread": 4.0}
     spec = common | {"points": {name: spec_of(flags, point) for name, point in lists.items()}}
-    infos, rounds = turns.take_turns(
-        {"vinejax": ("benchmarks.engines.scaling_rollouts", spec)}, flags.rounds
-    )
+    engine = turns.Engine("benchmarks.engines.scaling_rollouts", spec)
+    infos, rounds = turns.take_turns({"vinejax": engine}, flags.rounds)
     runs = [run["points"] for run in rounds["vinejax"]]
     rows = {name: _row(lists[name], [run[name] for run in runs]) for name in lists}
     cost = rows[BASE]["cpu_seconds"] / rows[BASE]["useful_tokens"]
@@ -78,7 +78,8 @@ def measure(flags: Flags) -> dict[str, Any]:
         "benchmark": "scaling",
         "shape": flags.shape,
         **infos["vinejax"],
-        "growth": {NAMES.get(axis, axis): _growth(rows, axis, flags.doublings) for axis in AXES},
+        "growth": _growth(rows, "cpu_seconds", flags.doublings),
+        "growth_of_tokens": _growth(rows, "useful_tokens", flags.doublings),
         "points": rows,
     }
 
@@ -89,10 +90,14 @@ def _row(point: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
     return point | {name: runs[0][name] for name in kept} | {"cpu_seconds": seconds}
 
 
-def _growth(rows: dict[str, dict[str, Any]], axis: str, doublings: int) -> list[float]:
-    names = [BASE, *(f"{axis} x {2**n}" for n in range(1, doublings + 1))]
-    seconds = [rows[name]["cpu_seconds"] for name in names]
-    return [after / before for before, after in pairwise(seconds)]
+def _growth(rows: dict[str, dict[str, Any]], of: str, doublings: int) -> dict[str, list[float]]:
+    """By axis: for each doubling, the number `of` the list over that of the list before."""
+    out = {}
+    for axis in AXES:
+        names = [BASE, *(f"{axis} x {2**n}" for n in range(1, doublings + 1))]
+        found = [rows[name][of] for name in names]
+        out[NAMES.get(axis, axis)] = [after / before for before, after in pairwise(found)]
+    return out
 
 
 def table(result: dict[str, Any]) -> str:

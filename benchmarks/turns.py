@@ -50,19 +50,28 @@ def serve(prepare: Callable[[dict[str, Any]], Prepared]) -> None:
         answers.write(json.dumps(result | {"load": os.getloadavg()[0]}) + "\n")
 
 
+@dataclass(frozen=True)
+class Engine:
+    """A module that calls `serve`, what it is to do, and the interpreter that it runs in."""
+
+    module: str
+    spec: Mapping[str, Any]
+    python: str = sys.executable
+
+
 class Worker:
     """A process with one engine; a context manager that ends it."""
 
-    def __init__(self, module: str, spec: Mapping[str, Any]) -> None:
-        self.module = module
+    def __init__(self, engine: Engine) -> None:
+        self.module = engine.module
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [engine.python, "-m", engine.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=machine.one_thread(),
         )
-        self._send(json.dumps(spec))
+        self._send(json.dumps(engine.spec))
 
     def __enter__(self) -> "Worker":
         return self
@@ -109,20 +118,20 @@ Rounds = dict[str, list[dict[str, Any]]]
 
 
 def take_turns(
-    specs: Mapping[str, tuple[str, Mapping[str, Any]]],
+    engines: Mapping[str, Engine],
     rounds: int,
     report: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> tuple[dict[str, dict[str, Any]], Rounds]:
-    """Runs every worker (module, specification) once a round; what they are and what they did."""
+    """Runs every engine once a round; what they are and what they did."""
     if rounds < 1:
         raise UserError(f"--rounds is {rounds}: give 1 or more")
     infos: dict[str, dict[str, Any]] = {}
-    results: Rounds = {name: [] for name in specs}
+    results: Rounds = {name: [] for name in engines}
     with ExitStack() as stack:
         core = stack.enter_context(machine.pinned())
         workers: dict[str, Worker] = {}
-        for name, (module, spec) in specs.items():
-            workers[name] = stack.enter_context(Worker(module, spec))
+        for name, engine in engines.items():
+            workers[name] = stack.enter_context(Worker(engine))
             infos[name] = workers[name].ready() | {"core": core}
             report(f"{name} is ready")
         for turn in range(rounds):

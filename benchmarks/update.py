@@ -50,15 +50,15 @@ def measure(flags: Flags) -> dict[str, Any]:
     names = ("rows", "width", "prompt", "microbatch", "remat")
     spec = {name: getattr(flags, name) for name in names}
     work = spec | {"shape": asdict(shape)}
-    specs = {OURS: ("benchmarks.engines.vinejax_update", work)}
+    engines = {OURS: turns.Engine("benchmarks.engines.vinejax_update", work)}
     if flags.peer == "torch":
         if find_spec("torch") is None:
             raise UserError(
                 "--peer is torch, which is missing: pip install -r requirements-parity.txt, "
                 "or take --peer=none"
             )
-        specs["torch"] = ("benchmarks.engines.torch_update", work)
-    infos, rounds = turns.take_turns(specs, flags.rounds)
+        engines["torch"] = turns.Engine("benchmarks.engines.torch_update", work)
+    infos, rounds = turns.take_turns(engines, flags.rounds)
     gflop = 6 * flops.matmul_parameters(model.config(shape)) / 1e9
     result: dict[str, Any] = {"benchmark": "update", "shape": flags.shape, "settings": spec}
     for name, runs in rounds.items():

@@ -5,7 +5,8 @@
 Underscores and hyphens are the same; booleans take true or false, and a bare flag means true.
 Errors go to standard error.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 75 preempted and resumable.
+Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 3 does not fit (plans), 75
+preempted and resumable.
 """
 
 import dataclasses
@@ -32,17 +33,20 @@ from vinejax.config import (
     with_preset,
 )
 
-DONE, FAILED, USAGE, PREEMPTED = 0, 1, 2, 75
+DONE, FAILED, USAGE, TOO_LARGE, PREEMPTED = 0, 1, 2, 3, 75
 
 Flags = TypeVar("Flags")
 _TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
 
 
-def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> int:
-    """Run `command` on the arguments and return the exit code; other exceptions pass through."""
+def execute(command: Callable[[list[str]], int | None], argv: Sequence[str] | None = None) -> int:
+    """Run `command` on the arguments and return the exit code, which may be its result.
+
+    Exceptions that are no fault of the user's pass through.
+    """
     quiet_libraries()
     try:
-        command(list(sys.argv[1:] if argv is None else argv))
+        code = command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
@@ -52,7 +56,7 @@ def execute(command: Callable[[list[str]], None], argv: Sequence[str] | None = N
     except KeyboardInterrupt:
         print("interrupted; with --resume a run goes on from its last checkpoint", file=sys.stderr)
         return FAILED
-    return DONE
+    return DONE if code is None else code
 
 
 def parse(

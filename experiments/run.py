@@ -26,6 +26,12 @@ class RunFlags:
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
     dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
     json: bool = False  # Print the summary as one JSON line, last on standard output.
+    coordinator: str | None = None  # HOST:PORT of process 0, where several processes are started.
+    process_id: int | None = None  # Number of this process, from 0; goes with --coordinator.
+    processes: int | None = None  # How many there are; goes with --coordinator.
+    # Let JAX find the processes of a cluster. Those of Slurm and of a TPU slice on GKE are noticed
+    # without it; on TPU VMs that gcloud made it is needed.
+    cluster: bool = False
 
 
 def default_out(config: Config) -> Path:
@@ -47,9 +53,13 @@ def run(argv: list[str]) -> None:
             print("\n".join(f"{name:<40} {value}" for name, value in summary.items()))
     else:
         cli.use_compile_cache()
-        from vinejax import train  # after the cache is set: this import starts JAX
+        from vinejax import processes, train  # after the cache is set: this import starts JAX
 
-        summary = train.run(config, out, resume=flags.resume, start=flags.start)
+        processes.connect(flags.coordinator, flags.process_id, flags.processes, flags.cluster)
+        with processes.failing_fast():
+            summary = train.run(config, out, resume=flags.resume, start=flags.start)
+        if not processes.is_first():
+            return
     if flags.json:
         cli.print_json(summary)
 

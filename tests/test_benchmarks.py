@@ -3,6 +3,7 @@ listed, its command on a fresh run. Then the benchmarks of speed, at their small
 a time."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -247,6 +248,7 @@ def test_scaling(capsys):
     assert scaling.main([TINY_SHAPE, *sizes, "--doublings=1", "--rounds=1", "--json"]) == 0
     out = one_line(capsys)
     assert set(out["growth"]) == {"trajectories", "steps", "k", "response length", "slots"}
+    assert out["growth_of_tokens"]["slots"] == [1]
     base = out["points"]["base"]
     assert base["cost_per_token"] == 1
     assert out["points"]["k x 2"]["useful_tokens"] > base["useful_tokens"]
@@ -280,6 +282,9 @@ def test_phases_that_come_too_late_are_left_out(capsys):
         (rollouts, ["--take=1000"], "1000 jobs are asked for, of a list of 360"),
         (rollouts, ["--ordinary=64"], "--ordinary is '64'"),
         (rollouts, ["--rounds=0", "--peer=none"], "--rounds is 0"),
+        (rollouts, ["--peer=tunix"], "--peer_python=PATH is missing"),
+        (rollouts, ["--peer=tunix", "--peer_python=nowhere"], "nowhere, which does not run"),
+        (rollouts, ["--peer_python=python3"], "--peer is static"),
         (update, ["--width=1"], "--width=1"),
         (scaling, ["--k=0"], "--k is 0"),
         (accelerator, ["--models", "huge"], "--models has 'huge'"),
@@ -296,3 +301,11 @@ def test_a_missing_torch_is_named(script, capsys, monkeypatch):
     peer = "hf-generate" if script is rollouts else "torch"
     assert script.main([f"--peer={peer}"]) == 2
     assert "requirements-parity.txt" in capsys.readouterr().err
+
+
+def test_an_interpreter_without_tunix_is_named(tmp_path, capsys):
+    bare = tmp_path / "python"  # without site-packages
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    assert rollouts.main(["--peer=tunix", f"--peer_python={bare}"]) == 2
+    assert f"{bare}, which has no tunix: give" in capsys.readouterr().err

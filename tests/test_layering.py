@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "vinejax"
 # A part imports from its own layer and from those above it.
 LAYERS = (
     ("config", "files", "statistics"),
-    ("arrays", "masked", "rng", "sharding"),
+    ("arrays", "masked", "rng", "sharding", "processes"),
     ("tokenizer", "stop", "tasks", "journal", "grading"),
     ("policy",),
     ("sampler",),

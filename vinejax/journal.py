@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vinejax.config import UserError
@@ -24,8 +24,12 @@ class Journal:
         self._file = self.path.open("a", encoding="utf-8")
 
     @classmethod
-    def open(cls, path: str | Path, keep_from_iteration: int = 0) -> "Journal":
+    def open(
+        cls, path: str | Path, keep_from_iteration: int = 0, others: Sequence[Path] = ()
+    ) -> "Journal":
         """Reads the verdicts of iterations >= `keep_from_iteration`; goes on behind the last line.
+
+        `others` are journals that are read only: what other processes of the run have written.
 
         A last line that was cut off by a crash is removed from the file; a broken line elsewhere is
         a UserError with its number.
@@ -34,10 +38,13 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept: dict[int, dict[str, Entry]] = {}
         if path.exists():
-            _cut_torn_line(path)
-            with path.open(encoding="utf-8") as lines:
+            cut_torn_line(path)
+        for source in sorted({*others, path}):
+            if not source.exists():
+                continue
+            with source.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, start=1):
-                    iteration, verdicts = _read(line, f"{path}:{number}")
+                    iteration, verdicts = _read(line, f"{source}:{number}")
                     if iteration >= keep_from_iteration:
                         kept[iteration] = verdicts | kept.get(iteration, {})
         journal = cls(path)
@@ -81,7 +88,7 @@ class Journal:
         self.close()
 
 
-def _cut_torn_line(path: Path) -> None:
+def cut_torn_line(path: Path) -> None:
     """Shortens the file to the end of its last complete line."""
     with path.open("rb+") as file:
         size = end = file.seek(0, os.SEEK_END)

@@ -5,7 +5,9 @@ Changing the layout of the whole program is changing `RULES`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,7 +29,11 @@ RULES: Mapping[str, MeshAxes] = {
     "vocab": "tensor",
     "layers": None,
     "head_dim": None,
+    "replica": "data",  # rows of which all fsdp devices of a copy work on the same ones
 }
+
+# Weights as they are multiplied with: all fsdp shards of an array come together before its use.
+GATHERED = {**RULES, "embed": None}
 
 
 def make_mesh(
@@ -37,7 +43,9 @@ def make_mesh(
 
     Raises ConfigError when the product of the sizes is not the number of devices.
     """
-    devices = list(jax.devices()) if devices is None else list(devices)
+    if devices is None:  # those of a process side by side, so that fsdp and tensor stay in it
+        devices = sorted(jax.devices(), key=lambda device: device.process_index)
+    devices = list(devices)
     rest = fsdp * tensor
     if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
         raise ConfigError(
@@ -100,6 +108,94 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def batch(mesh: Mesh, axis: int = 0) -> NamedSharding:
     """Axis number `axis` split over data and fsdp, everything else whole."""
     return NamedSharding(mesh, spec((None,) * axis + ("batch",)))
+
+
+@contextmanager
+def within(mesh: Mesh | None) -> Iterator[None]:
+    """Functions traced in the block lay out their arrays on `mesh` (`constrain`); None: nothing."""
+    if mesh is None:
+        yield
+        return
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        yield
+
+
+def size(axis: str) -> int:
+    """Devices along a mesh axis that the compiler may split arrays over; 1 outside `within`."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh.shape[axis] if axis in mesh.shape and axis not in mesh.manual_axes else 1
+
+
+def devices() -> int:
+    """Devices of the mesh that programs are traced for; 1 outside `within`."""
+    return math.prod(size(axis) for axis in AXES)
+
+
+def constrain(
+    x: jax.Array, logical_axes: Sequence[str | None], rules: Mapping[str, MeshAxes] = RULES
+) -> jax.Array:
+    """`x`, which the compiler is to lay out by its logical axis names; so is its cotangent.
+
+    Does nothing outside `within`.
+    """
+    if devices() == 1:
+        return x
+    return jax.lax.with_sharding_constraint(x, local_spec(logical_axes, rules))
+
+
+def local_spec(
+    logical_axes: Sequence[str | None], rules: Mapping[str, MeshAxes] = RULES
+) -> PartitionSpec:
+    """`spec` without the mesh axes that have one device, or that the program splits by hand."""
+
+    def kept(part: MeshAxes) -> MeshAxes:
+        axes = (part,) if isinstance(part, str) else part or ()
+        return tuple(axis for axis in axes if size(axis) > 1) or None
+
+    return PartitionSpec(*(kept(part) for part in spec(logical_axes, rules)))
+
+
+def gather(x: jax.Array, logical_axes: Sequence[str | None]) -> jax.Array:
+    """A sharded weight with the shards of `fsdp` together, for one use.
+
+    Its cotangent is summed over devices into the shards again (reduce-scatter), never in whole.
+    Does nothing outside `within`.
+    """
+    if devices() == 1:
+        return x
+    return _gather(x, tuple(logical_axes))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _gather(x: jax.Array, logical_axes: tuple[str | None, ...]) -> jax.Array:
+    return constrain(x, logical_axes, GATHERED)
+
+
+def _gather_forward(x: jax.Array, logical_axes: tuple[str | None, ...]) -> tuple[jax.Array, None]:
+    return _gather(x, logical_axes), None
+
+
+def _gather_backward(
+    logical_axes: tuple[str | None, ...], _: None, cotangent: jax.Array
+) -> tuple[jax.Array]:
+    return (constrain(cotangent, logical_axes),)
+
+
+_gather.defvjp(_gather_forward, _gather_backward)
+
+
+def place(tree: Any, placement: NamedSharding | None) -> Any:
+    """Host arrays on the devices; with several processes all have the same arrays in whole.
+
+    A process copies the parts of its own devices only. None: on the default device.
+    """
+    if placement is None or placement.is_fully_addressable:
+        return jax.device_put(tree, placement)
+
+    def build(x: np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(x.shape, placement, lambda index: x[index])
+
+    return jax.tree.map(build, tree)
 
 
 def check_batch(rows: int, mesh: Mesh, field: str) -> None:

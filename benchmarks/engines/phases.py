@@ -124,7 +124,7 @@ class Bench:
     def update(self) -> dict[str, Any]:
         """One minibatch, blocks recomputed in the gradient."""
         self.weights = self.cache = None
-        config = replace(self.config, remat=True)
+        config = replace(self.config, remat="block")
         shapes = policy.shapes(config)
         leaves = jax.tree.leaves(shapes, is_leaf=lambda x: isinstance(x, tuple))
         parameters = sum(int(np.prod(shape)) for shape in leaves)

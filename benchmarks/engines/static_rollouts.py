@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from benchmarks import machine, turns, workload
-from benchmarks.engines import model
+from benchmarks.engines import model, on_jax
 from vinejax import policy
 from vinejax.policy import rope
 from vinejax.sampler import Settings, bucket
@@ -40,7 +40,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
     key = jax.random.key(spec["seed"])
     room = bucket(max(job.stop for job in work.jobs))
     batches = _batches(work, spec["slots"], config.vocab_size)
-    compiled = model.Compilations()
+    compiled = on_jax.Compilations()
 
     def run(most: int = room) -> dict[str, Any]:
         compiled.take()
@@ -66,7 +66,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
         "jobs": len(work.jobs),
         "slots": spec["slots"],
     }
-    return turns.Prepared(info | machine.describe(), run, model.product())
+    return turns.Prepared(info | machine.describe(), run, on_jax.product())
 
 
 def _facts(batch: Batch, steps: int, before: float, prefilled: float) -> dict[str, Any]:

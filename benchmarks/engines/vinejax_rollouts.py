@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from benchmarks import machine, turns, workload
-from benchmarks.engines import model
+from benchmarks.engines import model, on_jax
 from vinejax import rng, sampler
 from vinejax.arrays import Finish
 
@@ -24,7 +24,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
     settings = model.settings(config, spec["temperature"], spec["top_p"])
     trunks, jobs = lay_out(work, config.vocab_size)
     layout = _layout(spec, len(trunks.tokens), jobs)
-    compiled = model.Compilations()
+    compiled = on_jax.Compilations()
 
     def run(jobs: sampler.Jobs = jobs) -> dict[str, Any]:
         compiled.take()
@@ -61,7 +61,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
         "slots": layout.rows * layout.slots,
         "layout": vars(layout),
     }
-    return turns.Prepared(info | machine.describe(), run, model.product())
+    return turns.Prepared(info | machine.describe(), run, on_jax.product())
 
 
 def lay_out(work: workload.Work, vocab: int, least: int = 0) -> tuple[sampler.Trunks, sampler.Jobs]:

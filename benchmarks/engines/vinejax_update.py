@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import machine, turns, workload
-from benchmarks.engines import minibatch, model
+from benchmarks.engines import minibatch, model, on_jax
 from vinejax import policy, rng, update
 
 
 def prepare(spec: dict[str, Any]) -> turns.Prepared:
     """A state and a minibatch; compiled by one update."""
-    config = replace(model.config(workload.Shape(**spec["shape"])), remat=spec["remat"])
+    config = replace(
+        model.config(workload.Shape(**spec["shape"])), remat="block" if spec["remat"] else "none"
+    )
     rows, width = spec["rows"], spec["width"]
     hyper = update.Hyper(
         config,
@@ -31,7 +33,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
         old_logp=jnp.asarray(made.old_logp),
         ref_logp=jnp.asarray(made.ref_logp),
     )
-    compiled = model.Compilations()
+    compiled = on_jax.Compilations()
     held = [update.init(policy.init(config, rng.key(0)), hyper)]
 
     def run() -> dict[str, Any]:
@@ -42,7 +44,7 @@ def prepare(spec: dict[str, Any]) -> turns.Prepared:
 
     run()
     info = {"engine": "vinejax update", "dtype": config.compute_dtype, "remat": config.remat}
-    return turns.Prepared(info | machine.describe(), run, model.product())
+    return turns.Prepared(info | machine.describe(), run, on_jax.product())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Reproduces      GSM8K column of DeepSeekMath 7B in the paper (arXiv 2410.01679),
 Hardware        8 x H100-80GB in the paper. bfloat16 products, float32 master weights.
 Expected        pass@1 on the 1,319 test problems 80.1 % from an SFT start of 69.6 % (PPO: 78.9 %),
                 read off the figure of the authors' repository.
-Note            the mesh asks for a multiple of 8 devices; --config.mesh.fsdp changes that.
                 The authors' run took its tokenizer from their MATH SFT checkpoint; here it is
                 the model's own.
 Command         python -m experiments.run --config=gsm8k_deepseekmath7b
@@ -46,7 +45,7 @@ def config(algorithm: str = "vineppo") -> Config:
         update=UpdateConfig(
             epochs=2,
             minibatch=64,
-            microbatch=64,
+            microbatch=0,
             learning_rate=1e-6,
             warmup_ratio=0.03,
             clip=0.2,
@@ -54,7 +53,7 @@ def config(algorithm: str = "vineppo") -> Config:
             max_sequence=2499,
         ),
         dpo=DpoConfig(beta=0.3),
-        sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=5e-5, max_length=2048),
+        sft=SftConfig(epochs=2, batch=64, microbatch=0, learning_rate=5e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=60,
             problems=373,
@@ -66,6 +65,6 @@ def config(algorithm: str = "vineppo") -> Config:
             context=2047,
         ),
         checkpoint=CheckpointConfig(every=30 if algorithm == "ppo" else 10, keep=2, keep_period=60),
-        mesh=MeshConfig(fsdp=8),
+        mesh=MeshConfig(fsdp=0, tensor=0),
     )
     return with_algorithm(setup, algorithm)

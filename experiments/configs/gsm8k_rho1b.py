@@ -15,6 +15,7 @@ from vinejax.config import (
     DpoConfig,
     EvaluationConfig,
     Gsm8kOptions,
+    MeshConfig,
     PolicyConfig,
     SamplingConfig,
     SftConfig,
@@ -42,7 +43,7 @@ def config(algorithm: str = "vineppo") -> Config:
         update=UpdateConfig(
             epochs=2,
             minibatch=64,
-            microbatch=64,
+            microbatch=0,
             learning_rate=1e-6,
             warmup_ratio=0.03,
             clip=0.2,
@@ -50,7 +51,7 @@ def config(algorithm: str = "vineppo") -> Config:
             max_sequence=2048,
         ),
         dpo=DpoConfig(beta=0.3),
-        sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=1e-5, max_length=2048),
+        sft=SftConfig(epochs=2, batch=64, microbatch=0, learning_rate=1e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=40,
             problems=373,
@@ -62,5 +63,6 @@ def config(algorithm: str = "vineppo") -> Config:
             context=2047,
         ),
         checkpoint=CheckpointConfig(every=40 if algorithm == "ppo" else 10, keep=2, keep_period=40),
+        mesh=MeshConfig(fsdp=0, tensor=0),
     )
     return with_algorithm(setup, algorithm)

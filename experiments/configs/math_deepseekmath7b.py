@@ -6,7 +6,6 @@ Expected        pass@1 on the 500 test problems 46.0 % from an SFT start of 32.8
                 read off the figure of the authors' repository.
 Data            --config.task.path=DIR with math_train.jsonl[.gz], math_test.jsonl[.gz] (all 12,500
                 problems) and math500.jsonl; without it two hub ids, which are not verified
-Note            the mesh asks for a multiple of 8 devices; --config.mesh.fsdp changes that.
 Command         python -m experiments.run --config=math_deepseekmath7b --config.task.path=DIR
                 The SFT phase starts from the base model; the authors' SFT policy instead:
                 --config.sft.path=realtreetune/deepseekmath-7b-sft-MATH-v2
@@ -54,14 +53,14 @@ def config(algorithm: str = "vineppo") -> Config:
         update=UpdateConfig(
             epochs=2,
             minibatch=64,
-            microbatch=64,
+            microbatch=0,
             learning_rate=1e-6,
             warmup_ratio=0.03,
             clip=0.2,
             kl=1e-4,
             max_sequence=2499,
         ),
-        sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=5e-5, max_length=2048),
+        sft=SftConfig(epochs=2, batch=64, microbatch=0, learning_rate=5e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=60,
             problems=500,
@@ -73,6 +72,6 @@ def config(algorithm: str = "vineppo") -> Config:
             context=4095,
         ),
         checkpoint=CheckpointConfig(every=30 if algorithm == "ppo" else 10, keep=2, keep_period=60),
-        mesh=MeshConfig(fsdp=8),
+        mesh=MeshConfig(fsdp=0, tensor=0),
     )
     return with_algorithm(setup, algorithm)

@@ -16,6 +16,7 @@ from vinejax.config import (
     Config,
     EvaluationConfig,
     MathOptions,
+    MeshConfig,
     PolicyConfig,
     SamplingConfig,
     SftConfig,
@@ -52,14 +53,14 @@ def config(algorithm: str = "vineppo") -> Config:
         update=UpdateConfig(
             epochs=2,
             minibatch=64,
-            microbatch=64,
+            microbatch=0,
             learning_rate=1e-6,
             warmup_ratio=0.03,
             clip=0.2,
             kl=1e-4,
             max_sequence=2048,
         ),
-        sft=SftConfig(epochs=2, batch=64, microbatch=8, learning_rate=1e-5, max_length=2048),
+        sft=SftConfig(epochs=2, batch=64, microbatch=0, learning_rate=1e-5, max_length=2048),
         evaluation=EvaluationConfig(
             every=40,
             problems=500,
@@ -71,5 +72,6 @@ def config(algorithm: str = "vineppo") -> Config:
             context=2047,
         ),
         checkpoint=CheckpointConfig(every=40 if algorithm == "ppo" else 10, keep=2, keep_period=40),
+        mesh=MeshConfig(fsdp=0, tensor=0),
     )
     return with_algorithm(setup, algorithm)

@@ -40,7 +40,7 @@ def config(algorithm: str = "vineppo") -> Config:
                 hidden=96, layers=2, heads=4, kv_heads=2, head_dim=24, ffn=256, tied=False
             ),
             compute_dtype="float32",
-            remat=False,
+            remat="none",
         ),
         task=TaskConfig(
             name="ledger",

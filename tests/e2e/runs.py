@@ -70,9 +70,16 @@ def train(*arguments: str) -> None:
 @contextlib.contextmanager
 def one_device() -> Iterator[None]:
     """Meshes have one of the test process's eight devices."""
+    with some_devices(1):
+        yield
+
+
+@contextlib.contextmanager
+def some_devices(count: int) -> Iterator[None]:
+    """Meshes have so many of them."""
     with pytest.MonkeyPatch.context() as patch:
-        alone = partial(sharding.make_mesh, devices=jax.devices()[:1])
-        patch.setattr(sharding, "make_mesh", alone)
+        few = partial(sharding.make_mesh, devices=jax.devices()[:count])
+        patch.setattr(sharding, "make_mesh", few)
         yield
 
 

@@ -131,8 +131,9 @@ def test_scanned_layers_equal_a_plain_loop_over_blocks():
     close(_forward(params, DEEP, ids), plain(params))
 
 
+@pytest.mark.parametrize("remat", ["dots", "block"])
 @pytest.mark.parametrize("config", [CONFIG, DEEP])
-def test_remat_changes_neither_value_nor_gradient(config):
+def test_remat_changes_neither_value_nor_gradient(config, remat):
     params = _init(config, jax.random.key(0))
     ids = tokens((2, 6))
 
@@ -141,7 +142,7 @@ def test_remat_changes_neither_value_nor_gradient(config):
 
     grad = jax.jit(jax.value_and_grad(loss), static_argnums=1)
     plain = grad(params, config)
-    again = grad(params, dataclasses.replace(config, remat=True))
+    again = grad(params, dataclasses.replace(config, remat=remat))
     jax.tree.map(close, plain, again)
 
 

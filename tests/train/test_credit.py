@@ -265,7 +265,30 @@ def test_metrics_of_an_iteration_with_empty_responses_are_finite():
     assert numbers["tokens_prefilled_values"] == 0
     assert numbers["rollouts"] == setup.config.values.k * numbers["states"]
     assert numbers["no_answer_share"] == np.mean([not r.text for r in batch.responses])
-    assert len(measures.rollout_records(batch, given, 2)) == setup.config.episodes
+    records = measures.rollout_records(batch, given, setup.tokenizer, 2)
+    assert len(records) == setup.config.episodes
+    assert sum("text" in record for record in records) == 2
+
+
+def test_what_is_read_of_a_trajectory_fits_its_numbers():
+    setup, runs = iterations()
+    read = 0
+    for batch, given in runs:
+        records = measures.rollout_records(batch, given, setup.tokenizer)
+        shown = [record for record in records if "text" in record]
+        assert len({record["problem"] for record in shown}) == min(8, setup.config.prompts)
+        for record in shown:
+            text, starts, prompt = record["text"], record["text_starts"], record["prompt_length"]
+            assert len(starts) == len(record["rollouts"]) == len(record["values"])
+            for start, at in zip(record["state_starts"], starts, strict=True):
+                before = record["tokens"][prompt : prompt + start]
+                assert setup.tokenizer.decode(before)[: len(text)] == text[:at]
+            for value, rollouts in zip(record["values"], record["rollouts"], strict=True):
+                assert len(rollouts) == setup.config.values.k
+                mean = np.mean([rollout["reward"] for rollout in rollouts])
+                assert mean == pytest.approx(value, abs=1e-5)
+                read += len(rollouts)
+    assert read > 0
 
 
 def test_nothing_is_prefilled_in_the_value_phase():

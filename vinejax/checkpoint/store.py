@@ -8,18 +8,22 @@ failing disk).
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
+from vinejax import processes
 from vinejax.checkpoint import leaves
 from vinejax.config import UserError
 from vinejax.files import write_json
 
 FORMAT_VERSION = 1
+
+T = TypeVar("T")
 
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _SIZES = "files.json"
@@ -53,7 +57,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder} does not exist; name the folder of a run")
         if not read_only and keep < 1:
             raise CheckpointError(f"keep is {keep}; keep at least 1 checkpoint")
-        if not read_only:
+        if not read_only and processes.is_first():
             _name_torn(self.folder)
         policies: list[Any] = [checkpoint_managers.LatestN(keep)]
         if keep_period:
@@ -189,15 +193,17 @@ class Checkpoints:
 
     def _record(self, step: int) -> dict[str, Any]:
         """The JSON record; raises _Damaged, or CheckpointError for an unknown format."""
-        _check_sizes(self.folder / str(step))
-        try:
+
+        def read() -> dict[str, Any]:
+            _check_sizes(self.folder / str(step))
             part = self._manager.restore(
                 step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
             )
-            record = part["record"]
-            version = record["format"]
-        except Exception as error:  # Orbax has no common class for what a broken file raises
-            raise _Damaged(_first_line(error)) from error
+            part["record"]["format"]  # it must have one
+            return part["record"]
+
+        record = _by_all(read)
+        version = record["format"]
         if version != FORMAT_VERSION:
             raise CheckpointError(
                 f"checkpoint {step} in {self.folder} has format {version!r}, this version of "
@@ -214,11 +220,12 @@ class Checkpoints:
             restore_args={name: leaves.restore_args(data) for name, data in stored.items()},
             partial_restore=partial,
         )
-        try:
+
+        def read() -> dict[str, Any]:
             part = self._manager.restore(step, args=ocp.args.Composite(arrays=arguments))
-            arrays = jax.block_until_ready(part["arrays"])
-        except Exception as error:
-            raise _Damaged(_first_line(error)) from error
+            return jax.block_until_ready(part["arrays"])
+
+        arrays = _by_all(read)
         keys = record["keys"]
         values = [leaves.like(leaf, arrays[name], keys.get(name)) for name, leaf in named.items()]
         return jax.tree.unflatten(jax.tree.structure(target), values), record["meta"]
@@ -244,6 +251,20 @@ class Checkpoints:
 
 class _Damaged(Exception):
     """Files of a checkpoint are missing, cut off or unreadable."""
+
+
+def _by_all(read: Callable[[], T]) -> T:
+    """What `read` gives; _Damaged in all processes if any cannot read."""
+    try:
+        result, problem = read(), None
+    except _Damaged as damage:
+        result, problem = None, str(damage)
+    except Exception as error:  # Orbax has no common class for what a broken file raises
+        result, problem = None, _first_line(error)
+    problem = processes.first_of(problem)
+    if problem is not None:
+        raise _Damaged(problem)
+    return cast(T, result)
 
 
 def _name_torn(folder: Path) -> None:

@@ -86,6 +86,15 @@ class Traffic:
         """The loop whose trip moves most, its inner loops not counted."""
         return max(self.loops, key=lambda loop: loop.bytes)
 
+    def total(self, unknown_trips: int = 1) -> int:
+        """Bytes of the whole program; `unknown_trips` as in `step_bytes`."""
+        outer = [loop for loop in self.loops if not loop.inside]
+        trips = [unknown_trips if loop.trips is None else loop.trips for loop in outer]
+        return self.bytes_once + sum(
+            n * self.step_bytes(loop.name, unknown_trips)
+            for n, loop in zip(trips, outer, strict=True)
+        )
+
     def step_bytes(self, name: str, unknown_trips: int = 0) -> int:
         """Bytes of a trip of loop `name` with its inner loops.
 

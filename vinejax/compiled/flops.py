@@ -56,10 +56,13 @@ def recomputed(config: LlamaConfig, tokens: int, pairs: int, scored: int) -> int
     """What an update computes a second time.
 
     The head for `scored` tokens (those whose logits come in chunks; 0 if they all fit in one), and
-    with `config.remat` the blocks up to their last product, which the gradient does not need.
+    with `config.remat` the blocks up to their last product, which the gradient does not need (with
+    "dots" their attention alone).
     """
     again = 2 * head_parameters(config) * scored
-    if not config.remat:
+    if config.remat == "none":
         return again
+    if config.remat == "dots":
+        return again + 4 * config.layers * config.heads * config.head_dim * pairs
     last = 2 * config.layers * config.hidden * config.ffn * tokens
     return again + forward(config, tokens, pairs, 0) - last

@@ -1,8 +1,8 @@
 """The programs of an iteration, lowered from shapes alone: for devices that are not there.
 
-Nothing here is run and no array is made. `sharding` says where the arguments lie; for devices
-compiled ahead of time it is made from `topology.describe`, and tracing belongs under
-`policy.targeting(...)`.
+Nothing here is run and no array is made. Meshes for devices compiled ahead of time are made from
+`topology.describe`, and tracing belongs under `policy.targeting(...)`. Sampling and scoring are the
+work of one shard, whose mesh has `tensor` devices; updates are that of all devices.
 """
 
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, Sharding
+from jax.sharding import Mesh
 
 from vinejax import policy, rng, sharding, update
 from vinejax.compiled.topology import abstract
@@ -38,7 +38,7 @@ def sampling(
     cells: int,
     trunks: int,
     jobs: int,
-    placed: Sharding,
+    mesh: Mesh,
 ) -> jax.stages.Lowered:
     """The engine's loop: `trunks` in the bank, `cells` to a place of a row, a table of `jobs`."""
     counts, per_job, one = _shape((trunks,)), _shape((jobs,)), _shape(())
@@ -48,8 +48,22 @@ def sampling(
     stop = Stop(_shape((STOP_STATES, config.vocab_size)), one)
     held = jax.eval_shape(partial(decode.empty_cache, config, trunks, cells))
     state = jax.eval_shape(partial(init, config, layout, cells), queue)
-    given = [abstract(x, placed) for x in (weights(config), held, queue, table, stop, state)]
-    return engine.run_chunk.lower(given[0], config, settings, layout, *given[1:])
+    whole = sharding.replicated(mesh)
+    placed_state = jax.tree.map(lambda _: whole, state)
+    placed_state = placed_state._replace(
+        trunks=_by_heads(state.trunks, mesh), ring=_by_heads(state.ring, mesh)
+    )
+    rest = [abstract(x, whole) for x in (queue, table, stop)]
+    with sharding.within(mesh):
+        return engine.run_chunk.lower(
+            _placed_weights(config, mesh),
+            config,
+            settings,
+            layout,
+            abstract(held, _by_heads(held, mesh)),
+            *rest,
+            abstract(state, placed_state),
+        )
 
 
 def sampling_floor(config: policy.LlamaConfig, layout: Layout, cells: int) -> int:
@@ -64,28 +78,66 @@ def sampling_floor(config: policy.LlamaConfig, layout: Layout, cells: int) -> in
 
 
 def scoring(
-    config: policy.LlamaConfig, rows: int, width: int, trunks: int, placed: Sharding
+    config: policy.LlamaConfig, rows: int, width: int, trunks: int, mesh: Mesh
 ) -> jax.stages.Lowered:
-    """Scores of `rows` sequences of `width` tokens; their KV goes to a bank of `trunks`."""
-    tokens, per_row = _shape((rows, width)), _shape((rows,))
-    held = jax.eval_shape(partial(bank.empty_bank, config, trunks, width))
-    given = [abstract(x, placed) for x in (weights(config), tokens, per_row, held, per_row)]
-    temperature = abstract(_shape((), jnp.float32), placed)
-    return bank.score_rows.lower(
-        given[0], config, given[1], given[2], temperature, bank=given[3], place=given[4]
+    """Scores of `rows` sequences of `width` tokens; their KV goes to a bank of `trunks`.
+
+    Without `trunks` no KV is kept, and sequences share rows.
+    """
+    whole = sharding.replicated(mesh)
+    tokens, per_row, real = (
+        abstract(x, whole)
+        for x in (_shape((rows, width)), _shape((rows,)), _shape((), jnp.float32))
     )
+    more: dict[str, Any] = {"at": tokens}
+    if trunks:
+        held = jax.eval_shape(partial(bank.empty_bank, config, trunks, width))
+        more |= {"bank": abstract(held, _by_heads(held, mesh)), "place": per_row}
+    else:
+        more |= {"segments": tokens}
+    with sharding.within(mesh):
+        return bank.score_rows.lower(
+            _placed_weights(config, mesh), config, tokens, per_row, real, **more
+        )
 
 
 def policy_update(hyper: update.Hyper, rows: int, width: int, mesh: Mesh) -> jax.stages.Lowered:
-    """An update with a minibatch of `rows` sequences of `width` tokens."""
+    """An update with a minibatch of `rows` rows of `width` tokens, which sequences share."""
     made = update.make_step(hyper, mesh)
     state = jax.eval_shape(partial(update.init, hyper=hyper), parameters(hyper.policy))
-    kinds = {"tokens": jnp.int32, "is_response": bool}
+    kinds = {"tokens": jnp.int32, "is_response": bool, "segments": jnp.int32, "at": jnp.int32}
     kinds |= dict.fromkeys(("advantages", "old_logp", "ref_logp"), jnp.float32)
     per_token = {name: _shape((rows, width), kind) for name, kind in kinds.items()}
     batch = update.Batch(length=_shape((rows,)), **per_token)
-    placed = abstract(state, made.state_sharding), abstract(batch, sharding.batch(mesh))
-    return jitted(made.step).lower(*placed)
+    return jitted(made.step).lower(*_placed(state, batch, made, mesh))
+
+
+def critic_update(
+    hyper: update.CriticHyper, rows: int, width: int, mesh: Mesh
+) -> jax.stages.Lowered:
+    """An update of the critic, of the same size."""
+    made = update.make_critic_step(hyper, mesh)
+    kinds = {"tokens": jnp.int32, "is_response": bool, "segments": jnp.int32}
+    kinds |= dict.fromkeys(("returns", "old_values"), jnp.float32)
+    per_token = {name: _shape((rows, width), kind) for name, kind in kinds.items()}
+    batch = update.CriticBatch(length=_shape((rows,)), **per_token)
+    return jitted(made.step).lower(*_placed(critic_state(hyper), batch, made, mesh))
+
+
+def critic_values(
+    hyper: update.CriticHyper, rows: int, width: int, mesh: Mesh
+) -> jax.stages.Lowered:
+    """The critic's values of all tokens of `rows` sequences."""
+    placed = update.shardings(hyper, mesh, update.critic_axes(hyper.policy)).params
+    params = abstract(critic_state(hyper).params, placed)
+    given = [abstract(_shape(dims), sharding.batch(mesh)) for dims in ((rows, width), (rows,))]
+    return jitted(update.make_values(hyper, mesh)).lower(params, *given)
+
+
+def critic_state(hyper: update.CriticHyper) -> update.State:
+    """Shapes of the critic's state."""
+    start = partial(update.init_critic, hyper=hyper, key=rng.key(0))
+    return jax.eval_shape(start, parameters(hyper.policy))
 
 
 def jitted(step: Any) -> jax.stages.Wrapped:
@@ -96,6 +148,29 @@ def jitted(step: Any) -> jax.stages.Wrapped:
 def size(tree: Any) -> int:
     """Bytes of all arrays or shapes of a tree."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def size_on_device(tree: Any) -> int:
+    """Bytes that one device has of arguments made by `abstract`."""
+    return sum(
+        jax.ShapeDtypeStruct(x.sharding.shard_shape(x.shape), x.dtype).size * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+    )
+
+
+def _placed(state: update.State, batch: Any, made: update.Sharded, mesh: Mesh) -> tuple[Any, Any]:
+    return abstract(state, made.state_sharding), abstract(batch, sharding.batch(mesh))
+
+
+def _placed_weights(config: policy.LlamaConfig, mesh: Mesh) -> policy.DecodeWeights:
+    axes = policy.decode_axes(config)
+    return abstract(weights(config), sharding.shardings(mesh, axes))
+
+
+def _by_heads(cache: Any, mesh: Mesh) -> Any:
+    """Caches have their key/value heads on axis 1."""
+    placed = sharding.shardings(mesh, (None, "kv_heads"))
+    return jax.tree.map(lambda _: placed, cache)
 
 
 def _shape(dims: tuple[int, ...], dtype: Any = jnp.int32) -> Any:

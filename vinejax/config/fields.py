@@ -39,9 +39,11 @@ class PolicyConfig:
     architecture: Architecture | None = None  # Shape of a randomly initialised policy.
     # Matrix products: auto = bfloat16 on accelerators, float32 on CPU. Master weights are float32.
     compute_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    remat: bool = True  # Recompute a block's activations in the backward pass (the authors do).
-    # In training and scoring: auto = cudnn on NVIDIA in bfloat16, splash on a single TPU chip, else
-    # xla, which is plain JAX.
+    # What the backward pass recomputes instead of keeping it: none; dots = all of a block but its
+    # weight products; block = all of it (the authors); auto = as little as fits the device.
+    remat: Literal["auto", "none", "dots", "block"] = "auto"
+    # In training and scoring: auto = cudnn on NVIDIA in bfloat16, splash on a TPU, else xla, which
+    # is plain JAX.
     attention: Literal["auto", "xla", "cudnn", "splash"] = "auto"
 
 
@@ -171,7 +173,8 @@ class UpdateConfig:
     epochs: int = 2  # Passes over an iteration's trajectories.
     # Sequences (dpo_positive: pairs of them) in one optimizer step, over all devices.
     minibatch: int = 64
-    microbatch: int = 64  # The same in one backward pass, over all devices; the sum is exact.
+    # The same in one backward pass, over all devices; the sum is exact. 0 = as many as fit.
+    microbatch: int = 64
     learning_rate: float = 1e-6  # Peak.
     warmup_ratio: float = 0.03  # Share of all optimizer steps.
     # Shape of the warm-up; DeepSpeed's WarmupDecayLR, which the authors use, is logarithmic.
@@ -190,6 +193,9 @@ class UpdateConfig:
     # sequences x sampling.max_new_tokens, whatever their lengths (constant = Dr. GRPO).
     divisor: Literal["tokens", "constant"] = "tokens"
     max_sequence: int = 2048  # Prompt + response, BOS and EOS included (DeepSeekMath: 2499).
+    # Type that AdamW keeps its first moment in, the critic's too; bfloat16 saves 2 bytes a
+    # parameter.
+    first_moment: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True)
@@ -242,7 +248,7 @@ class SftConfig:
     # validation (paper, with 3 epochs).
     select: Literal["last", "validation"] = "last"
     batch: int = 64  # Sequences in one optimizer step.
-    microbatch: int = 64  # Sequences in one backward pass.
+    microbatch: int = 64  # Sequences in one backward pass; 0 = as many as fit.
     warmup_ratio: float = 0.03  # Share of all SFT steps, linear.
     decay: Literal["linear", "cosine"] = "linear"  # Linear ends at 0, cosine at a tenth.
     b1: float = 0.9  # AdamW, decay of the first moment.
@@ -294,8 +300,10 @@ class MeshConfig:
     """Devices along each mesh axis."""
 
     data: int = -1  # Copies of the model; -1 = all devices that the other axes leave.
-    fsdp: int = 1  # Shards of parameters and optimizer state.
-    tensor: int = 1  # Shards of heads and vocabulary; divides the key/value heads.
+    # Shards of parameters and optimizer state; 0 = as few as leave half of a device free.
+    fsdp: int = 1
+    # Shards of heads and vocabulary; divides the key/value heads; 0 = as few as leave room for KV.
+    tensor: int = 1
 
 
 @dataclass(frozen=True)

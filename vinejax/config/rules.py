@@ -30,10 +30,10 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     (
         _AT_LEAST_1,
         """prompts samples task.max_prompt_tokens sampling.max_new_tokens sampling.context values.k
-        values.context update.epochs update.minibatch update.microbatch update.max_sequence
-        sft.batch sft.microbatch sft.max_length evaluation.problems evaluation.test_problems
+        values.context update.epochs update.minibatch update.max_sequence
+        sft.batch sft.max_length evaluation.problems evaluation.test_problems
         evaluation.samples evaluation.max_new_tokens evaluation.context checkpoint.every
-        checkpoint.keep mesh.fsdp mesh.tensor critic.epochs restem.rounds restem.keep
+        checkpoint.keep critic.epochs restem.rounds restem.keep
         restem.evaluate_every dpo.pairs""",
     ),
     (
@@ -43,6 +43,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         update.weight_decay critic.learning_rate dpo.penalty
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
+        update.microbatch sft.microbatch mesh.fsdp mesh.tensor
         engine.rows engine.slots engine.wave engine.chunk""",
     ),
     (
@@ -141,7 +142,8 @@ def _check_policy(config: Config) -> None:
     _divides(
         "policy.architecture.kv_heads", shape.kv_heads, "policy.architecture.heads", shape.heads
     )
-    _divides("mesh.tensor", config.mesh.tensor, "policy.architecture.kv_heads", shape.kv_heads)
+    tensor = config.mesh.tensor or 1  # 0: chosen so that it divides
+    _divides("mesh.tensor", tensor, "policy.architecture.kv_heads", shape.kv_heads)
     if shape.head_dim % 2:
         raise ConfigError(
             f"policy.architecture.head_dim is {shape.head_dim}: rotary needs an even number"
@@ -178,8 +180,10 @@ def _divides(small: str, value: int, large: str, total: int) -> None:
 def _check_batches(config: Config) -> None:
     update = config.update
     _divides("update.minibatch", update.minibatch, "prompts * samples", config.episodes)
-    _divides("update.microbatch", update.microbatch, "update.minibatch", update.minibatch)
-    _divides("sft.microbatch", config.sft.microbatch, "sft.batch", config.sft.batch)
+    microbatch = update.microbatch or update.minibatch
+    _divides("update.microbatch", microbatch, "update.minibatch", update.minibatch)
+    microbatch = config.sft.microbatch or config.sft.batch
+    _divides("sft.microbatch", microbatch, "sft.batch", config.sft.batch)
     if config.sampling.temperature == 0 and config.algorithm != "sft":
         raise ConfigError(
             "sampling.temperature is 0: greedy trajectories leave nothing to learn from; "

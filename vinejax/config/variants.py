@@ -23,6 +23,7 @@ def with_algorithm(config: Config, algorithm: str) -> Config:
     if algorithm in EPOCHS:
         config = replace(config, update=replace(config.update, epochs=EPOCHS[algorithm]))
     if algorithm == "dpo_positive":  # which counts pairs: as many sequences in memory as before
-        half = max(1, config.update.microbatch // 2)
+        given = config.update.microbatch
+        half = max(1, given // 2) if given else 0
         config = replace(config, update=replace(config.update, microbatch=half))
     return config

@@ -1,8 +1,8 @@
 """Attention over whole sequences, for training and scoring (the sampler's cache has its own).
 
 One function, three implementations: `xla` is plain JAX and runs everywhere; `cudnn` is NVIDIA's
-flash attention, for half precision; `splash` is the TPU's, for one chip. The last two never hold a
-[T, T] array of scores.
+flash attention, for half precision; `splash` is the TPU's. The last two never hold a [T, T] array
+of scores.
 """
 
 from functools import partial
@@ -16,6 +16,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 from jaxtyping import Array, Bool, Float, Int
 
+from vinejax import sharding
 from vinejax.policy.config import Attention
 from vinejax.policy.numerics import precision_of
 
@@ -41,12 +42,11 @@ def causal(
     return {"xla": _xla, "cudnn": _cudnn, "splash": _splash}[backend](q, k, v, where, segments)
 
 
-def default_backend(platform: str, compute_dtype: str, devices: int) -> Attention:
+def default_backend(platform: str, compute_dtype: str) -> Attention:
     """The fastest one on `platform` (cpu, gpu or tpu) that serves the case."""
     if platform == "gpu" and compute_dtype == "bfloat16":
         return "cudnn"
-    # Under a mesh the TPU kernel would have to be mapped over shards by hand.
-    return "splash" if platform == "tpu" and devices == 1 else "xla"
+    return "splash" if platform == "tpu" else "xla"
 
 
 def _xla(
@@ -106,13 +106,36 @@ def _splash(
     segments: Int[Array, "B T"] | None,
     interpret: bool = False,
 ) -> Float[Array, "B T N H"]:
+    kernel = partial(_splash_shard, interpret=interpret)
+    ids = _ids(where, segments)
+    if sharding.devices() == 1:
+        return kernel(q, k, v, ids)
+    # The compiler cannot split a kernel: it runs on each device's own rows and heads.
+    of = sharding.local_spec
+    each = of(("batch", None, "heads", None)), of(("batch", None, "kv_heads", None))
+    mapped = jax.shard_map(
+        kernel,
+        in_specs=(each[0], each[1], each[1], of(("batch", None))),
+        out_specs=each[0],
+        check_vma=False,
+    )
+    return mapped(q, k, v, ids)
+
+
+def _splash_shard(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B T G H"],
+    v: Float[Array, "B T G H"],
+    ids: Int[Array, "B T"],
+    interpret: bool,
+) -> Float[Array, "B T N H"]:
     time, heads, size = q.shape[1:]
     more = -time % LANES
     q, k, v = (
         jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, -size % LANES))).swapaxes(1, 2)
         for x in (q * size**-0.5, k, v)
     )
-    ids = jnp.pad(_ids(where, segments), ((0, 0), (0, more)))
+    ids = jnp.pad(ids, ((0, 0), (0, more)))
     long = time + more
     block = next(b for b in (512, 256, LANES) if long % b == 0)
     kernel = splash_kernel.make_splash_mha(

@@ -19,6 +19,8 @@ _COMPUTE_DTYPES = ("float32", "bfloat16")
 
 
 Attention = Literal["xla", "cudnn", "splash"]  # implementations of `policy.attention`
+# What the backward pass computes again: nothing, all of a block but its weight products, or all.
+Remat = Literal["none", "dots", "block"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class LlamaConfig:
     the type of matrix products; parameters keep their own. Caches hold keys and values in
     `kv_dtype` (None: in `compute_dtype`). `attention` names the implementation for whole sequences,
     see `policy.attention`, and `decode_attention` that of a decoding step, where cudnn needs caches
-    in bfloat16. `remat` recomputes each block in the gradient.
+    in bfloat16. `remat` says what of a block the gradient recomputes.
     """
 
     vocab_size: int
@@ -100,7 +102,7 @@ class LlamaConfig:
     kv_dtype: str | None = None
     attention: Attention = "xla"
     decode_attention: Literal["xla", "cudnn"] = "xla"
-    remat: bool = False
+    remat: Remat = "none"
     model_type: str = "llama"
     bos_id: int | None = None
     eos_id: int | tuple[int, ...] | None = None
@@ -143,7 +145,7 @@ class LlamaConfig:
 
     @classmethod
     def from_hf(
-        cls, raw: dict[str, Any], compute_dtype: str = "float32", remat: bool = False
+        cls, raw: dict[str, Any], compute_dtype: str = "float32", remat: Remat = "none"
     ) -> "LlamaConfig":
         """Translate a parsed `config.json`. Raises UserError with field, value and remedy."""
         model_type = _model_type(raw)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vinejax import rng
+from vinejax import rng, sharding
 from vinejax.policy import attention, rope
 from vinejax.policy.config import LlamaConfig
 from vinejax.policy.numerics import logits, matmul, rms_norm
@@ -25,6 +25,11 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 # Above this depth layers are scanned; below, unrolling costs little compile time and runs faster.
 UNROLL_LAYERS = 8
+
+ROWS = ("batch", None, None)  # the axes of [B, T, D]: every device has whole rows of its own
+
+# What the forward pass of a block keeps for the backward pass, besides the block's input.
+_KEPT = {"block": None, "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable}
 
 
 def shapes(config: LlamaConfig) -> Params:
@@ -74,6 +79,22 @@ def logical_axes(config: LlamaConfig) -> Params:
     if not config.tied:
         tree["head"] = ("embed", "vocab")
     return tree
+
+
+def decode_axes(config: LlamaConfig) -> DecodeWeights:
+    """The logical axis names of `unstack`ed weights, which no device shares but for `tensor`."""
+
+    def whole(axes: tuple[str, ...]) -> tuple[str | None, ...]:
+        return tuple(None if name == "embed" else name for name in axes)
+
+    axes = logical_axes(config)
+    layer = {name: whole(own[1:]) for name, own in axes["layers"].items()}
+    return {
+        "embed": whole(axes["embed"]),
+        "layers": [layer] * config.layers,
+        "final_norm": whole(axes["final_norm"]),
+        "head": (None, "vocab"),
+    }
 
 
 def init(config: LlamaConfig, key: jax.Array) -> Params:
@@ -154,20 +175,26 @@ def hidden(
     if positions is None:
         positions = rope.positions_of(where, segments)
     cos, sin = rope.angles(config, positions)
+    axes = logical_axes(config)
 
     def layer(x: jax.Array, w: dict[str, jax.Array]) -> tuple[jax.Array, None]:
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
             return attention.causal(q, k, v, where, segments, config.attention)
 
-        return block(_cast_leaves(w, config), x, config, cos, sin, attend), None
+        # Cast first: half the bytes go between devices.
+        w = {
+            name: sharding.gather(x, axes["layers"][name][1:])
+            for name, x in _cast_leaves(w, config).items()
+        }
+        return sharding.constrain(block(w, x, config, cos, sin, attend), ROWS), None
 
     unroll = config.layers <= UNROLL_LAYERS
-    if config.remat:
+    if config.remat != "none":
         # Inside a real loop XLA cannot undo the recomputation by merging it with the forward pass.
-        layer = jax.checkpoint(layer, prevent_cse=unroll)
+        layer = jax.checkpoint(layer, prevent_cse=unroll, policy=_KEPT[config.remat])
     x = embed_tokens(params["embed"], config, tokens, where)
     x, _ = jax.lax.scan(layer, x, params["layers"], unroll=unroll)
-    return rms_norm(x, params["final_norm"], config.norm_eps)
+    return rms_norm(x, sharding.gather(params["final_norm"], ("embed",)), config.norm_eps)
 
 
 def forward(
@@ -191,13 +218,21 @@ def embed_tokens(
     """Embedding rows in compute dtype; where `where` is False any id will do."""
     if where is not None:
         tokens = jnp.where(where, tokens, 0)
-    return embed[tokens].astype(config.compute_dtype)
+    if tokens.ndim != 2:
+        return embed[tokens].astype(config.compute_dtype)
+    # A device looks up its part of the width for the rows of its whole fsdp group, and they change
+    # rows for widths: so neither the table nor its gradient comes together anywhere.
+    x = embed[sharding.constrain(tokens, ("replica", None))].astype(config.compute_dtype)
+    return sharding.constrain(sharding.constrain(x, ("replica", None, "embed")), ROWS)
 
 
 def head(params: Params, config: LlamaConfig) -> Float[Array, "D V"]:
-    """The output matrix in compute dtype: the embedding, transposed, when the two are tied."""
+    """The output matrix in compute dtype: the embedding, transposed, when the two are tied.
+
+    Whole but for its shards of the vocabulary.
+    """
     matrix = params["embed"].T if config.tied else params["head"]
-    return matrix.astype(config.compute_dtype)
+    return sharding.gather(matrix.astype(config.compute_dtype), ("embed", "vocab"))
 
 
 def cast(params: Params, config: LlamaConfig) -> Params:

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from vinejax import sharding
 from vinejax.policy import attention, llama, rope
 from vinejax.policy.config import LlamaConfig
 from vinejax.policy.numerics import logits, rms_norm
 
 Cache = tuple[list[jax.Array], list[jax.Array]]
 
-LOGIT_BYTES = 1 << 29  # fp32 logits that may live at one time, over all devices
+LOGIT_BYTES = 1 << 29  # fp32 logits that may live at one time, on each device
 
 
 class LogProbs(NamedTuple):
@@ -53,7 +54,8 @@ def logprobs(
     LOGIT_BYTES), in the gradient too, which recomputes them; value and gradient are those of the
     plain formula. `temperature` is positive.
     """
-    chunk = chunk or max(1, LOGIT_BYTES // (4 * hidden.shape[0] * head.shape[1]))
+    room = LOGIT_BYTES * sharding.devices()
+    chunk = chunk or max(1, room // (4 * hidden.shape[0] * head.shape[1]))
 
     # Chunks add up the head's gradient in the type it is held in here: fp32, not compute dtype.
     wide = head.astype(jnp.float32)
@@ -67,7 +69,7 @@ def logprobs(
         z = z - jax.lax.stop_gradient(jnp.max(z, axis=-1, keepdims=True))
         log_total = jax.nn.logsumexp(z, axis=-1)
         is_id = (target >= 0) & (target < num_tokens)
-        chosen = jnp.take_along_axis(z, jnp.where(is_id, target, 0)[..., None], axis=-1)[..., 0]
+        chosen = _chosen(z, jnp.where(is_id, target, 0))
         logp = z - log_total[..., None]
         surprise = jnp.where(exists, -logp, 0.0)  # 0 * inf in the entropy would be NaN
         entropy = jnp.sum(jnp.exp(logp) * surprise, axis=-1)
@@ -82,6 +84,18 @@ def logprobs(
     target = jnp.pad(targets, ((0, 0), (0, extra))).reshape(batch, count, chunk)
     out = jax.lax.map(lambda pair: one(*pair), (jnp.moveaxis(x, 1, 0), jnp.moveaxis(target, 1, 0)))
     return LogProbs(*(jnp.moveaxis(a, 0, 1).reshape(batch, count * chunk)[:, :time] for a in out))
+
+
+def _chosen(z: Float[Array, "B T V"], target: Int[Array, "B T"]) -> Float[Array, "B T"]:
+    """The logit of each target.
+
+    Where devices share the vocabulary, each adds what it has of it: a number, instead of all
+    logits, goes between them.
+    """
+    if sharding.size("tensor") == 1:
+        return jnp.take_along_axis(z, target[..., None], axis=-1)[..., 0]
+    is_target = jnp.arange(z.shape[-1]) == target[..., None]
+    return jnp.sum(jnp.where(is_target, z, 0.0), axis=-1)
 
 
 def sequence_logprobs(
@@ -127,9 +141,10 @@ def _next(
     target = jnp.take_along_axis(tokens, at, axis=1)
     chosen = jnp.take_along_axis(jnp.pad(is_scored, ((0, 0), (1, 0))), at, axis=1)
     out = logprobs(before, head, target, temperature, config.num_tokens, chunk)
-    row = jnp.arange(tokens.shape[0])[:, None]
     nothing = jnp.zeros(tokens.shape, jnp.float32)
-    return LogProbs(*(nothing.at[row, at].add(jnp.where(chosen, a, 0.0)) for a in out))
+    # By rows, which the compiler sees to be independent: each device fills its own.
+    put = jax.vmap(lambda row, at, a: row.at[at].add(a))
+    return LogProbs(*(put(nothing, at, jnp.where(chosen, a, 0.0)) for a in out))
 
 
 def score(

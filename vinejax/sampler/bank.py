@@ -19,7 +19,10 @@ TOKENS = 1 << 14  # that go through the model together: enough for any device to
 
 def rows_at_once(model: policy.LlamaConfig, width: int, count: int) -> int:
     """How many rows of `width` tokens go through the model together."""
-    most = max(1, ATTENTION_BYTES // (4 * model.heads * width * width))
+    if model.attention == "xla":
+        most = max(1, ATTENTION_BYTES // (4 * model.heads * width * width))
+    else:  # which holds no scores of attention
+        most = max(1, TOKENS // width)
     return min(count, 1 << (most.bit_length() - 1))
 
 

@@ -16,7 +16,7 @@ from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int
 
-from vinejax import policy
+from vinejax import policy, sharding
 from vinejax.policy import rope
 from vinejax.sampler import kernel
 
@@ -52,6 +52,7 @@ class Ring(NamedTuple):
         return self.keys[0].ndim == 4
 
 
+HEADS = (None, "kv_heads")  # the axes of a cache that devices may share
 RING_BLOCK = 64
 LANES = 128
 
@@ -94,7 +95,7 @@ def empty_cache(config: policy.LlamaConfig, rows: int, cells: int) -> Cache:
         jnp.zeros((rows, config.kv_heads, cells, config.head_dim), dtype)
         for _ in range(config.layers)
     ]
-    return Cache(keys, values)
+    return Cache(*([sharding.constrain(x, HEADS) for x in part] for part in (keys, values)))
 
 
 def step(
@@ -143,7 +144,8 @@ def step(
 
         x = policy.block(w, x, config, cos, sin, attend)
     x = policy.rms_norm(x, weights["final_norm"], config.norm_eps)
-    return policy.logits(x, weights["head"]), new, is_finite
+    logits = policy.logits(x, weights["head"])
+    return sharding.constrain(logits, (None, None)), new, is_finite  # drawn from in whole
 
 
 def _write(

@@ -17,7 +17,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from vinejax import policy, report, sharding
+from vinejax import policy, processes, report, sharding
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, Preempted, UserError
 from vinejax.grading import GraderPool
@@ -98,10 +98,10 @@ class _Comparison:
         self._ends = ends if sft.select == "validation" else {self._total: ends[self._total]}
         self._file, self._folder = out / FILE, out / "checkpoints" / "sft"
         self._trials: list[Trial] = []
-        if self._file.exists():
+        if processes.on_first(self._file.exists):
             self._trials = _read(self._file)
         else:  # without it everything is done again, from the start
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             self._write()
         # Two, since the best of the file has to stay until a better one is in the file.
         self._kept = Checkpoints(self._folder, keep=2)
@@ -119,9 +119,10 @@ class _Comparison:
             before = i * self._total
             folder = self._folder / f"lr-{float(rate)!r}"
             if not self._knows(before + self._total):
-                if self._stop.name and i > 0:
+                stopped_by = processes.first_of(self._stop.name)
+                if stopped_by and i > 0:
                     trained = f"SFT with learning rate {self._rates[i - 1]:g}"
-                    raise Preempted(f"{self._stop.name} after {trained}, which is saved")
+                    raise Preempted(f"{stopped_by} after {trained}, which is saved")
                 self._progress.note(f"SFT with learning rate {rate:g}")
                 sft = replace(self._setup.config.sft, learning_rate=rate)
                 setup = replace(self._setup, config=replace(self._setup.config, sft=sft))
@@ -132,7 +133,7 @@ class _Comparison:
                 supervised.fine_tune(
                     setup, params, examples, folder, self._progress, self._stop, at
                 )
-            shutil.rmtree(folder, ignore_errors=True)  # moments and all: nothing reads it again
+            _remove(folder)  # moments and all: nothing reads it again
 
     def chosen_params(self, start: policy.Params) -> policy.Params:
         """The best parameters, from disk, with the shapes of `start`; they lie as in training."""
@@ -150,8 +151,9 @@ class _Comparison:
         """Evaluates `params`, unless that is already in the file; keeps them if they are best."""
         if self._knows(update):
             return
-        if self._stop.name:
-            raise Preempted(f"{self._stop.name} after SFT step {step}, which is saved")
+        stopped_by = processes.first_of(self._stop.name)
+        if stopped_by:
+            raise Preempted(f"{stopped_by} after SFT step {step}, which is saved")
         self._progress.phase("validation")
         weights = decode_weights(self._setup, params)
         problems = self._setup.validation
@@ -179,7 +181,14 @@ class _Comparison:
     def _write(self) -> None:
         rows = [vars(trial) for trial in self._trials]
         chosen = vars(self._best()) if self._is_complete() else None
-        report.write_json(self._file, {"trials": rows, "chosen": chosen})
+        if processes.is_first():
+            report.write_json(self._file, {"trials": rows, "chosen": chosen})
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder that no process uses any more."""
+    processes.meet()
+    processes.on_first(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _read(path: Path) -> list[Trial]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,18 +54,20 @@ class CompileCounter:
     def __init__(self) -> None:
         self.count = 0
         self.cpu_seconds = 0.0  # that this took
-        self._lowered: float | None = None  # CPU seconds when the latest program was ready for it
+        # CPU seconds when a thread's latest program was ready for it; several compile at a time.
+        self._lowered: dict[int, float] = {}
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
     def _hear(self, event: str, duration_secs: float, **_: object) -> None:
+        thread = threading.get_ident()
         if event == LOWERED_EVENT:
-            self._lowered = cpu_seconds()
+            self._lowered[thread] = cpu_seconds()
         elif event == COMPILE_EVENT:
             self.count += 1
-            if self._lowered is not None:
+            lowered = self._lowered.pop(thread, None)
+            if lowered is not None:
                 most = duration_secs * (os.cpu_count() or 1)
-                self.cpu_seconds += min(cpu_seconds() - self._lowered, most)
-                self._lowered = None
+                self.cpu_seconds += min(cpu_seconds() - lowered, most)
 
     def other_work(self) -> float:
         """CPU seconds so far without those of compiling, which depend on what a cache holds."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from vinejax import policy, rng, sampler
+from vinejax import policy, processes, rng, sampler
 from vinejax.arrays import Finish
 from vinejax.config import Config
-from vinejax.grading import GraderPool, Verdict
+from vinejax.grading import GraderPool
 from vinejax.journal import Journal
 from vinejax.statistics import Evaluation, majority, pass_at_k, summarise
 from vinejax.train.setup import Prompted, Setup
-from vinejax.train.trajectories import read_response
+from vinejax.train.trajectories import grades_of, read_response
 
 OTHER = {"authors": "strict", "strict": "authors"}
 
@@ -51,21 +51,25 @@ def evaluate(
     trunks = sampler.Trunks.of([p.tokens for p in problems])
     budget = setup.budget(trunks.length, evaluation.max_new_tokens, evaluation.context)
     jobs = sampler.Jobs.at_ends(trunks, evaluation.samples, budget)
-    samples = sampler.sample(
+    samples = setup.shards.sample(
         weights,
         setup.model,
         trunks,
         jobs,
         setup.settings(evaluation.temperature, evaluation.top_p),
         rng.phase_key(config.seed, 0, phase),
-        layout=setup.layout(len(problems), evaluation.samples, evaluation.max_new_tokens),
+        layout=setup.layout(
+            setup.shards.most(len(problems)), evaluation.samples, evaluation.max_new_tokens
+        ),
         wave=config.engine.wave or 512,
     )
     responses = [read_response(setup, samples, j) for j in range(len(jobs))]
     pairs = [(problems[t].problem, r.text) for t, r in zip(jobs.trunk, responses, strict=True)]
     grader = config.grading.grader
+    here = setup.shards.here(len(problems))
+    own_pairs = pairs[here.start * evaluation.samples : here.stop * evaluation.samples]
     gradings = [
-        graders.submit(pairs, iteration, phase, strict=name == "strict")
+        graders.submit(own_pairs, iteration, phase, strict=name == "strict")
         for name in (grader, OTHER[grader])
     ]
     answers = [setup.task.extract_answer(text) for _, text in pairs]
@@ -74,8 +78,8 @@ def evaluate(
     if evaluation.truncated == "wrong":  # then they have no vote, either
         answers = [None if cut else a for a, cut in zip(answers, truncated, strict=True)]
     own, other = (
-        _grades(grading.result(), truncated & (evaluation.truncated == "wrong"), len(problems))
-        for grading in gradings
+        _grades(grades, truncated & (evaluation.truncated == "wrong"), len(problems))
+        for grades in grades_of(gradings)
     )
     return Evaluated(
         summarise(own),
@@ -91,8 +95,9 @@ def evaluate(
 
 
 def graders_of(config: Config, journal: Journal | None = None) -> GraderPool:
-    """The grading processes that a configuration asks for."""
-    workers = config.grading.workers or min(16, os.cpu_count() or 1)
+    """The grading workers of this process that a configuration asks for."""
+    cores = (os.cpu_count() or 1) // processes.neighbours()
+    workers = config.grading.workers or max(1, min(16, cores))
     return GraderPool(
         config.task.name, config.task.arguments(), workers, config.grading.limit, journal
     )
@@ -118,9 +123,8 @@ def named(prefix: str, result: Evaluated) -> dict[str, Any]:
     }
 
 
-def _grades(verdicts: Sequence[Verdict], wrong: np.ndarray, problems: int) -> np.ndarray:
+def _grades(grades: np.ndarray, wrong: np.ndarray, problems: int) -> np.ndarray:
     """Grades [problems, samples]; 0 where `wrong`."""
-    grades = np.array([v.grade for v in verdicts], np.float64)
     return np.where(wrong, 0.0, grades).reshape(problems, -1)
 
 

@@ -4,8 +4,17 @@ import json
 import os
 from pathlib import Path
 
-from vinejax import report
-from vinejax.config import Config, UserError, choices, differences, from_dict, to_dict
+from vinejax import processes, report
+from vinejax.config import (
+    Config,
+    ConfigError,
+    UserError,
+    choices,
+    differences,
+    from_dict,
+    to_dict,
+)
+from vinejax.journal import Journal, cut_torn_line
 
 
 def check(out: Path, config: Config, resume: bool) -> bool:
@@ -75,6 +84,45 @@ def finished(out: Path, config: Config) -> dict | None:
         return None
     summary = json.loads(path.read_text())
     return summary if summary["iterations"] >= iterations(config) else None
+
+
+def check_same(config: Config) -> None:
+    """Raises ConfigError unless all processes of the run have the same configuration."""
+    for number, other in enumerate(processes.tell(to_dict(config))):
+        changed = differences(from_dict(other), config)
+        if changed:
+            raise ConfigError(
+                f"process {number} has another configuration than process {processes.index()}: "
+                f"{changed[0]}; start all processes with the same flags"
+            )
+
+
+def check_shared(out: Path) -> None:
+    """Raises UserError unless all processes see the folder that process 0 has made."""
+    for number, sees in enumerate(processes.tell((out / "config.json").exists())):
+        if not sees:
+            raise UserError(
+                f"--out is {out}, where process {number} does not see what process 0 has written: "
+                "several processes need a folder on a file system that all of them share"
+            )
+
+
+def open_journal(out: Path, newest: int) -> Journal:
+    """The journal that this process writes; it knows the verdicts of all processes that have been.
+
+    So it does not matter how many there are when a run goes on.
+    """
+    number = processes.index()
+    own = out / (f"verdicts-{number}.jsonl" if number else "verdicts.jsonl")
+
+    def cut() -> None:
+        for path in out.glob("verdicts*.jsonl"):
+            cut_torn_line(path)
+
+    processes.on_first(cut)
+    journal = Journal.open(own, newest, sorted(out.glob("verdicts*.jsonl")))
+    processes.meet()  # nobody writes before all have read
+    return journal
 
 
 def iterations(config: Config) -> int:

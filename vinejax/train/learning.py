@@ -1,6 +1,6 @@
 """PPO on an iteration's trajectories: epochs of minibatches, their metrics averaged by tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from vinejax import policy, update
+from vinejax import policy, sharding, update
 from vinejax.config import Config
 from vinejax.sampler import bucket
 from vinejax.train import batches
@@ -38,6 +38,7 @@ def optimizer(config: Config, learning_rate: float, total: int) -> update.Optimi
         eps=u.eps,
         weight_decay=u.weight_decay,
         max_grad_norm=u.max_grad_norm,
+        first_moment=u.first_moment,
     )
 
 
@@ -67,7 +68,7 @@ class Learner:
         self._setup = setup
         self._sharded = update.make_step(settings, mesh)
         self.state = update.init(params, settings, mesh)
-        self._weights = jax.jit(partial(_decode_weights, setup.model))
+        self._weights = _to_decode_weights(setup)
 
     @property
     def steps(self) -> int:
@@ -75,8 +76,8 @@ class Learner:
         return int(self.state.step)
 
     def weights(self) -> policy.DecodeWeights:
-        """The sampler's copy of the current policy, on the device that samples for this process."""
-        return on_sampling_device(self._weights(self.state.params), self._setup)
+        """The sampler's copy of the current policy, in whole on every shard of sampling."""
+        return self._weights(self.state.params)
 
     def learn(
         self, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
@@ -87,21 +88,27 @@ class Learner:
         config, mesh = self._setup.config, self._setup.mesh
         for part in minibatches(config, iteration, config.update.epochs, rows, mesh):
             processed += part["tokens"].size
-            placed = jax.device_put(part, self._sharded.batch_sharding)
+            placed = sharding.place(part, self._sharded.batch_sharding)
             self.state, metrics = self._sharded.step(self.state, update.Batch(**placed))
             results.append(metrics)
         tokens = config.update.epochs * int(rows["length"].sum())
         return combine(jax.device_get(results)) | {"padding_share_update": 1 - tokens / processed}
 
 
-def on_sampling_device(weights: policy.DecodeWeights, setup: Setup) -> policy.DecodeWeights:
-    """The weights on one device of the mesh: sampling and scoring are local to a process."""
-    return weights if setup.mesh.size == 1 else jax.device_put(weights, setup.mesh.devices.flat[0])
-
-
 def decode_weights(setup: Setup, params: policy.Params) -> policy.DecodeWeights:
-    """A copy of `params` for sampling and scoring that shares no buffer with them."""
-    return on_sampling_device(jax.jit(partial(_decode_weights, setup.model))(params), setup)
+    """A copy of `params` for sampling and scoring that shares no buffer with them.
+
+    It lies in whole on every device of the mesh, or on the `tensor` devices of a shard together.
+    """
+    return _to_decode_weights(setup)(params)
+
+
+def _to_decode_weights(setup: Setup) -> Callable[[policy.Params], policy.DecodeWeights]:
+    make = partial(_decode_weights, setup.model)
+    if setup.mesh.size == 1:
+        return jax.jit(make)
+    placed = sharding.shardings(setup.mesh, policy.decode_axes(setup.model))
+    return jax.jit(make, out_shardings=placed)
 
 
 def _decode_weights(model: policy.LlamaConfig, params: policy.Params) -> policy.DecodeWeights:

@@ -6,20 +6,18 @@ from typing import Any
 
 import jax
 
-from vinejax import policy
+from vinejax import policy, processes
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Preempted
 from vinejax.journal import Journal
 from vinejax.report import MetricsLog, RolloutLog
-from vinejax.train import algorithms, folder, measures, trajectories
+from vinejax.report.costs import CPU
+from vinejax.train import alarms, algorithms, folder, trajectories
 from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
 from vinejax.train.footprint import footprint
 from vinejax.update import State
-
-# Of this process and those it has started, compiling left out: to compare on a busy machine.
-CPU = "time/cpu_seconds"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Best:
 def newest_iteration(out: Path) -> int:
     """The iteration that a run in `out` would go on from."""
     path = out / "checkpoints" / "policy"
-    if not path.is_dir():
+    if not processes.on_first(path.is_dir):
         return 0
     with Checkpoints(path, read_only=True) as checkpoints:
         return checkpoints.latest() or 0
@@ -57,17 +55,21 @@ class Reinforcement:
         )
         self._bests = Checkpoints(out / "checkpoints" / "best", keep=2)
         self._restore()
-        self._metrics = MetricsLog(out, self.iteration)
-        self._rollouts = RolloutLog(out)
-        self._rollouts.delete_after(self.iteration)
+        self._metrics, self._rollouts = None, None
+        if processes.is_first():
+            self._metrics = MetricsLog(out, self.iteration)
+            self._rollouts = RolloutLog(out)
+            self._rollouts.delete_after(self.iteration)
         self._compiles = CompileCounter()
+        self._ringing: set[str] = set()  # names of alarms
 
     def __enter__(self) -> "Reinforcement":
         return self
 
     def __exit__(self, *_: object) -> None:
         for resource in (self._compiles, self._metrics, self._checkpoints, self._bests):
-            resource.close()
+            if resource is not None:
+                resource.close()
 
     def _saved(self) -> dict[str, Any]:
         """All arrays of a checkpoint: the policy's state on top, the method's below a name."""
@@ -109,16 +111,26 @@ class Reinforcement:
         metrics["time/compiling_cpu_seconds"] = compiles.cpu_seconds - compiled[1]
         metrics["time/tokens_per_second"] = metrics["tokens_sampled"] / clock.seconds["iteration"]
         metrics |= footprint()
-        self._metrics.write({"iteration": done, **metrics})
+        if self._metrics is not None:
+            self._metrics.write({"iteration": done, **metrics})
         self._progress.iteration(done, metrics)
-        for warning in measures.warnings(metrics):
-            self._progress.note(f"iteration {done}: {warning}")
-        stopped_by = None if done == total else self._stop.name
+        self._tell(done, metrics)
+        stopped_by = None if done == total else processes.first_of(self._stop.name)
         if done == total or stopped_by or done % self.setup.config.checkpoint.every == 0:
             self._save()
         if stopped_by:
             self._checkpoints.wait()
             raise Preempted(f"{stopped_by} after iteration {done}, which is saved")
+
+    def _tell(self, done: int, metrics: dict[str, Any]) -> None:
+        """Notes about alarms, when they begin to ring and when they stop."""
+        ringing = alarms.ringing(metrics)
+        for name, text in ringing.items():
+            if name not in self._ringing:
+                self._progress.note(f"iteration {done}: {text}")
+        for name in self._ringing - ringing.keys():
+            self._progress.note(f"iteration {done}: no longer: {name}")
+        self._ringing = set(ringing)
 
     def _learn(self, iteration: int, clock: Clock) -> dict[str, Any]:
         """One iteration: trajectories, and what the method makes of them."""
@@ -128,7 +140,9 @@ class Reinforcement:
         progress.phase("trajectories")
         batch = trajectories.collect(setup, weights, self._graders, iteration, learner.steps, clock)
         metrics, records = self.algorithm.learn(iteration, batch, weights, clock)
-        self._rollouts.write(iteration + 1, records)
+        if self._rollouts is not None:
+            self._rollouts.write(iteration + 1, records)
+        processes.meet()  # the records may be read again, by all
         metrics |= self.algorithm.finish(iteration, clock)
         self._journal.forget(before=iteration)
         return metrics

@@ -6,14 +6,11 @@ import numpy as np
 
 from vinejax.arrays import Finish
 from vinejax.sampler import Counters
+from vinejax.tokenizer import Tokenizer
 from vinejax.train.credit import Credit
 from vinejax.train.scoring import Scored
-from vinejax.train.trajectories import Trajectories
+from vinejax.train.trajectories import TEXTS_KEPT, Trajectories, with_texts
 from vinejax.vine import Values
-
-# Mean and largest difference in nats between sampler and scorer above which something is wrong with
-# one of them (verl's and TRL's experience: rounding to bfloat16 alone gives 0.01 and 0.1).
-GAP_MEAN, GAP_MAX = 0.02, 0.5
 
 
 def of_iteration(
@@ -130,30 +127,18 @@ def sampler_scorer_gap(batch: Trajectories, old: Scored) -> np.ndarray:
     return np.concatenate([*gaps, np.zeros(1, np.float32)])
 
 
-def warnings(metrics: dict[str, Any]) -> list[str]:
-    """What a person should look at."""
-    found = []
-    mean, largest = metrics["sampler_scorer_gap"], metrics["sampler_scorer_gap_max"]
-    if not (mean <= GAP_MEAN and largest <= GAP_MAX):  # a gap that is no number, too
-        found.append(
-            f"sampler and scorer disagree by {mean:.3f} nats a token (at most {largest:.2f}): "
-            "they do not compute the same policy"
-        )
-    if metrics["error_share"] > 0:
-        found.append(
-            f"{metrics['error_share']:.0%} of the responses ended in an error: "
-            "the policy's logits are not finite"
-        )
-    return found
+def rollout_records(
+    batch: Trajectories, credit: Credit | None, tokenizer: Tokenizer, texts: int = TEXTS_KEPT
+) -> list[dict[str, Any]]:
+    """What was sampled, one record a trajectory; the texts of `texts` of them.
 
-
-def rollout_records(batch: Trajectories, credit: Credit | None, texts: int) -> list[dict[str, Any]]:
-    """What was sampled, one record a trajectory; the texts of the first `texts` of them.
-
-    Values and advantages are those of the states, where `credit` has them.
+    Values and advantages are those of the states, where `credit` has them; so are `rollouts`, the
+    reward and text of each that was launched at a state, in records with a text. `text_starts` says
+    where in the text the states start.
     """
     values = None if credit is None else credit.values
     given = None if credit is None else credit.step_advantages
+    shown = set(with_texts(batch.problems, texts))
     return [
         {
             "problem": batch.problems[m].id,
@@ -167,14 +152,30 @@ def rollout_records(batch: Trajectories, credit: Credit | None, texts: int) -> l
             "reward": float(batch.reward[m]),
             "finish": Finish(response.finish).name.lower(),
             "unfinished": bool(batch.truncated[m]),
-            **(
-                {"text": response.text, "problem_text": batch.problems[m].problem}
-                if m < texts
-                else {}
-            ),
+            **(_texts(batch, credit, tokenizer, m) if m in shown else {}),
         }
         for m, (prompt, response) in enumerate(zip(batch.prompts, batch.responses, strict=True))
     ]
+
+
+def _texts(
+    batch: Trajectories, credit: Credit | None, tokenizer: Tokenizer, m: int
+) -> dict[str, Any]:
+    """The part of trajectory m's record that people read."""
+    response, problem = batch.responses[m], batch.problems[m]
+    at = tokenizer.char_starts(response.tokens.tolist())
+    continuations = None if credit is None else credit.continuations.get(m)
+    return {
+        "text": response.text,
+        "text_starts": [at[start] for start in batch.states[m].starts],
+        "problem_text": problem.problem,
+        "solution": problem.solution,
+        **(
+            {}
+            if continuations is None
+            else {"rollouts": [[vars(c) for c in own] for own in continuations]}
+        ),
+    }
 
 
 def _short(numbers: np.ndarray) -> list[float]:

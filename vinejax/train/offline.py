@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from vinejax import policy, report, update
+from vinejax import policy, processes, report, sharding, update
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Preempted
 from vinejax.train import batches
@@ -109,9 +109,10 @@ def padded(responses: Sequence[Response]) -> dict[str, np.ndarray]:
 def folder_of(out: Path, round: int) -> Path:
     """Where the training of a round, counted from 0, keeps its checkpoints; others' are removed."""
     own = out / "checkpoints" / f"round-{round + 1}"
-    for other in own.parent.glob("round-*"):
-        if other != own:
-            shutil.rmtree(other)
+    if processes.is_first():
+        for other in own.parent.glob("round-*"):
+            if other != own:
+                shutil.rmtree(other)
     return own
 
 
@@ -155,17 +156,18 @@ def train(
             if done == work.total or course.stopped:
                 break
             with clock("update"):
-                rows = jax.device_put(work.rows(done), work.sharded.batch_sharding)
+                rows = sharding.place(work.rows(done), work.sharded.batch_sharding)
                 learner.state, metrics = work.sharded.step(learner.state, work.batch(**rows))
                 pending.append(metrics)
                 done += 1
                 if done % REPORT_EVERY == 0 or done == work.total:
                     context.progress.supervised(done, work.total, float(metrics.loss), work.name)
-                if done % SAVE_EVERY == 0 or done == work.total or done in due or stop.name:
+                stopped_by = processes.first_of(stop.name)
+                if done % SAVE_EVERY == 0 or done == work.total or done in due or stopped_by:
                     course.add(pending)
                     pending.clear()
                     checkpoints.save(done, learner.state, asdict(course))
-            if stop.name and (done < work.total or done in due):
+            if stopped_by and (done < work.total or done in due):
                 checkpoints.wait()
-                raise Preempted(f"{stop.name} after {work.name} step {done}, which is saved")
+                raise Preempted(f"{stopped_by} after {work.name} step {done}, which is saved")
     return course

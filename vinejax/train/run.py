@@ -1,6 +1,7 @@
 """A whole run: checks, supervised fine-tuning, the method, evaluation, what is left on disk."""
 
 import contextlib
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -9,28 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from vinejax import policy, report, tasks
+from vinejax import policy, processes, report, tasks
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, UserError
 from vinejax.grading import GraderPool
-from vinejax.journal import Journal
-from vinejax.report import Progress
+from vinejax.report import Progress, page
+from vinejax.tasks import overlap
 from vinejax.tokenizer import Tokenizer
 from vinejax.train import algorithms, candidates, folder, supervised, taken
 from vinejax.train.algorithms.base import Context
 from vinejax.train.evaluation import Evaluated, evaluate, graders_of, named
 from vinejax.train.learning import Learner, decode_weights
-from vinejax.train.loop import CPU, Reinforcement, newest_iteration
+from vinejax.train.loop import Reinforcement, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 from vinejax.train.stopping import StopRequest
-
-# Under time/ in metrics.jsonl, but no duration of a phase.
-NO_PHASES = (
-    "time/compiles",
-    "time/compiling_cpu_seconds",
-    "time/tokens_per_second",
-    "time/written",
-)
 
 
 def run(
@@ -44,34 +37,28 @@ def run(
     again. Raises UserError for bad input before anything is written, and Preempted after SIGTERM or
     Ctrl-C, when the run has been saved.
     """
-    holds_run = folder.check(out, config, resume)
+    folder.check_same(config)
+    holds_run = processes.on_first(partial(folder.check, out, config, resume))
     if start is not None:
-        taken.check(start, config)
-    done = folder.finished(out, config) if holds_run else None
+        processes.on_first(partial(taken.check, start, config))
+    done = processes.on_first(partial(folder.finished, out, config)) if holds_run else None
     if done is not None:
-        report.print_summary(done)
+        if processes.is_first():
+            report.print_summary(done)
         return done
     begin = time.perf_counter()
-    algorithms.get(config.algorithm)  # what cannot be imported is bad input, too
-    setup, params = prepare(config)
-    examples = supervised.demonstrations(setup) if folder.fine_tunes(config) else []
-    folder.write(out, config)
-    if start is not None:
-        taken.take(start, out)
-    held_out = {"validation": setup.validation, "test": setup.test}
-    ids = {name: [p.problem.id for p in problems] for name, problems in held_out.items()}
-    report.write_json(out / "problems.json", ids)
+    setup, params, examples = processes.together(partial(_prepare, config))
+    processes.on_first(partial(_begin, setup, out, start))
+    folder.check_shared(out)
     with contextlib.ExitStack() as stack:
         newest = newest_iteration(out)
-        progress = stack.enter_context(Progress(folder.iterations(config), start_iteration=newest))
+        shown = None if processes.is_first() else stack.enter_context(open(os.devnull, "w"))
+        progress = stack.enter_context(Progress(folder.iterations(config), shown, newest))
         stop = stack.enter_context(StopRequest(progress.note))
-        journal = stack.enter_context(Journal.open(out / "verdicts.jsonl", newest))
+        journal = stack.enter_context(folder.open_journal(out, newest))
         graders = stack.enter_context(graders_of(config, journal))
-        if setup.left_out:
-            progress.note(
-                f"{setup.left_out} training problems are left out: "
-                "prompt over task.max_prompt_tokens"
-            )
+        for line in _about_data(setup):
+            progress.note(line)
         if examples:
             progress.phase("supervised")
             params = candidates.fine_tune(setup, params, examples, out, graders, progress, stop)
@@ -82,10 +69,53 @@ def run(
         training = stack.enter_context(Reinforcement(context, journal))
         training.run()
         summary = _summarise(setup, training, reference, graders, progress)
-    summary |= _costs(out)
+    return processes.on_first(partial(_end, setup, out, summary, begin))
+
+
+def _prepare(
+    config: Config,
+) -> tuple[Setup, policy.Params, list[supervised.Demonstration]]:
+    """What the run needs, or a UserError."""
+    algorithms.get(config.algorithm)  # what cannot be imported is bad input, too
+    setup, params = prepare(config)
+    return setup, params, supervised.demonstrations(setup) if folder.fine_tunes(config) else []
+
+
+def _about_data(setup: Setup) -> list[str]:
+    """What a person should know of the problems."""
+    found = []
+    if setup.left_out:
+        found.append(
+            f"{setup.left_out} training problems are left out: prompt over task.max_prompt_tokens"
+        )
+    train = [p.problem for p in setup.train]
+    for name, held_out in (("validation", setup.validation), ("test", setup.test)):
+        twice = overlap.shared(train, [p.problem for p in held_out])
+        if twice:
+            found.append(
+                f"{len(twice)} of {len(held_out)} {name} problems are also training problems, "
+                f"{twice[0].id} is one: take them out of one of the two"
+            )
+    return found
+
+
+def _begin(setup: Setup, out: Path, start: Path | None) -> None:
+    """The first files of the run folder."""
+    folder.write(out, setup.config)
+    if start is not None:
+        taken.take(start, out)
+    held_out = {"validation": setup.validation, "test": setup.test}
+    ids = {name: [p.problem.id for p in problems] for name, problems in held_out.items()}
+    report.write_json(out / "problems.json", ids)
+
+
+def _end(setup: Setup, out: Path, summary: dict[str, Any], begin: float) -> dict[str, Any]:
+    """The whole summary, written and shown, and the report."""
+    summary |= report.costs(report.read_metrics(out))
     summary["seconds"] = _seconds(out, time.perf_counter() - begin)
     report.write_summary(out, summary)
     report.print_summary(summary)
+    page.try_to_write_page([out], out / page.FILE, setup.tokenizer)
     return summary
 
 
@@ -127,7 +157,7 @@ def params_of(
         names = names[:1] if iteration else names[1:]
     for name in names:
         path = out / "checkpoints" / name
-        if not path.is_dir():
+        if not processes.on_first(path.is_dir):
             continue
         with Checkpoints(path, read_only=True) as checkpoints:
             step = (name == "policy" and iteration) or checkpoints.latest()
@@ -191,25 +221,6 @@ def _numbers(name: str, result: Evaluated) -> dict[str, Any]:
         f"{name}_interval": list(result.accuracy.interval),
         f"{name}_{result.other_grader}_interval": list(result.other_accuracy.interval),
     }
-
-
-def _costs(out: Path) -> dict[str, Any]:
-    """Tokens and seconds of all iterations by phase, from metrics.jsonl.
-
-    What ends in _values or _critic is part of the count without that ending. SFT is left out.
-    """
-    tokens = {"tokens_sampled": 0, "tokens_trained": 0}
-    seconds: dict[str, float] = {}
-    of_cpu: dict[str, float] = {}
-    for line in report.read_metrics(out):
-        for name, value in line.items():
-            if name.startswith("tokens_"):
-                tokens[name] = tokens.get(name, 0) + value
-            elif name.startswith("time/") and name not in NO_PHASES:
-                phase = name.removeprefix(f"{CPU}/").removeprefix("time/")
-                sums = of_cpu if name.startswith(CPU) else seconds
-                sums[phase] = round(sums.get(phase, 0.0) + value, 3)
-    return tokens | {"seconds_by_phase": seconds, "seconds_of_cpu_by_phase": of_cpu}
 
 
 def _seconds(out: Path, latest: float) -> float:

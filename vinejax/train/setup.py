@@ -14,7 +14,8 @@ from vinejax.config import Config, UserError
 from vinejax.stop import StopTable
 from vinejax.tasks import Problem, Task
 from vinejax.tokenizer import Tokenizer, load_tokenizer
-from vinejax.train import algorithms, folder
+from vinejax.train import algorithms, fit, folder
+from vinejax.train.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Prompted:
 class Setup:
     """What does not change during a run."""
 
-    config: Config
+    config: Config  # whatever it leaves to be chosen is chosen (`fit`)
     task: Task
     tokenizer: Tokenizer
     model: policy.LlamaConfig
@@ -39,6 +40,11 @@ class Setup:
     train: Sequence[Prompted]
     validation: Sequence[Prompted]
     test: Sequence[Prompted]
+
+    @cached_property
+    def shards(self) -> Shards:
+        """The devices that sample and score."""
+        return Shards.of(self.mesh)
 
     @cached_property
     def stop(self) -> StopTable | None:
@@ -60,7 +66,7 @@ class Setup:
         return np.clip(context - (np.asarray(length) - bos), 0, most).astype(np.int32)
 
     def layout(self, trunks: int, jobs_per_trunk: float, max_new_tokens: int) -> sampler.Layout:
-        """The engine's layout for a phase.
+        """The engine's layout for a phase with so many trunks at most on one device.
 
         It follows from the configuration, not from the data of an iteration, so that a phase is
         compiled once.
@@ -77,16 +83,16 @@ class Setup:
 
     @property
     def wave(self) -> int:
-        """Trunks that are held at once: a whole number of prompts' trajectories."""
+        """Trunks that a device holds at once: a whole number of prompts' trajectories."""
         samples = self.config.samples
         most = self.config.engine.wave or 512
-        return min(self.config.episodes, max(1, most // samples) * samples)
+        own = self.shards.most(self.config.prompts) * samples
+        return min(own, max(1, most // samples) * samples)
 
 
 def prepare(config: Config) -> tuple[Setup, policy.Params]:
     """The setup, and the parameters to start from. Raises UserError for all bad input."""
     config.validate(tasks.names(), algorithms.names())
-    mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     task = tasks.get(config.task.name, **config.task.arguments())
     tokenizer = find_tokenizer(config, task)
     splits = {name: _prompts(task, tokenizer, name) for name in ("train", "validation", "test")}
@@ -94,6 +100,9 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
     train = [p for p in splits["train"] if len(p.tokens) <= most]
     _check_prompts(config, train, splits)
     model, params = start_policy(config, tokenizer)
+    config = fit.fit(config, model, fit.Machine.here()).config
+    model = replace(model, remat=config.policy.remat)
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     _check_mesh(config, mesh, model, params)
     evaluation = config.evaluation
     test_problems = evaluation.test_problems or evaluation.problems
@@ -185,18 +194,18 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
                 "give the model's own"
             )
     else:
-        model = _random_model(config, tokenizer, dtype)
+        model = random_model(config, tokenizer, dtype)
         params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
     # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
     platform = policy.platform()
     kv_dtype = "float32" if platform == "cpu" else None
     backend = config.policy.attention
     if backend == "auto":
-        backend = policy.default_backend(platform, dtype, jax.device_count())
+        backend = policy.default_backend(platform, dtype)
     model = replace(
         model,
         num_tokens=tokenizer.vocab_size,
-        remat=config.policy.remat,
+        remat="block" if config.policy.remat == "auto" else config.policy.remat,
         kv_dtype=kv_dtype,
         attention=backend,
     )
@@ -224,7 +233,8 @@ def _check_folder(field: str, path: str) -> None:
         )
 
 
-def _random_model(config: Config, tokenizer: Tokenizer, dtype: str) -> policy.LlamaConfig:
+def random_model(config: Config, tokenizer: Tokenizer, dtype: str) -> policy.LlamaConfig:
+    """The model of `policy.architecture`."""
     shape = config.policy.architecture
     assert shape is not None, "validate() sees to it"
     return policy.LlamaConfig(

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import NamedSharding
 
-from vinejax import policy, update
+from vinejax import policy, processes, sharding, update
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, Preempted, UserError
 from vinejax.report import Progress
@@ -81,11 +80,12 @@ def fine_tune(
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
                 progress.supervised(done, total, float(metrics.loss))
-            if done % SAVE_EVERY == 0 or done == total or done in at or stop.name:
+            stopped_by = processes.first_of(stop.name)
+            if done % SAVE_EVERY == 0 or done == total or done in at or stopped_by:
                 checkpoints.save(done, state, {"total": total})
-            if stop.name and done < total:
+            if stopped_by and done < total:
                 checkpoints.wait()
-                raise Preempted(f"{stop.name} after SFT step {done}, which is saved")
+                raise Preempted(f"{stopped_by} after SFT step {done}, which is saved")
             if done in at:
                 at[done](state.params)
         checkpoints.wait()
@@ -119,10 +119,10 @@ def hyper(config: Config, model: policy.LlamaConfig, total: int) -> update.SftHy
 
 
 def _batch(
-    config: Config, examples: Sequence[Demonstration], step: int, placement: Sharding | None
+    config: Config, examples: Sequence[Demonstration], step: int, placement: NamedSharding | None
 ) -> update.SftBatch:
     """The batch of update number `step`: a stretch of the endless sequence of shuffled epochs."""
     order = batches.shuffled(len(examples), config.sft.batch, step, (config.seed, STREAM))
     chosen = [examples[i] for i in order]
     rows = batches.padded([d.tokens for d in chosen], [d.prompt_length for d in chosen])
-    return update.SftBatch(**jax.device_put(rows, placement))
+    return update.SftBatch(**sharding.place(rows, placement))

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vinejax import policy, rng, sampler, stop
+from vinejax import policy, processes, rng, sampler, stop
 from vinejax.arrays import Finish
 from vinejax.config import every_n_tokens
-from vinejax.grading import GraderPool
+from vinejax.grading import GraderPool, Grading
 from vinejax.tasks import Problem
 from vinejax.train.clock import Clock
 from vinejax.train.setup import Prompted, Setup
 from vinejax.vine import Steps, states_every, steps_of_tokens
+
+TEXTS_KEPT = 8  # trajectories of an iteration whose texts are written out
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,19 @@ class Trajectories:
         return [
             np.concatenate([p, r.tokens]) for p, r in zip(self.prompts, self.responses, strict=True)
         ]
+
+
+def with_texts(problems: Sequence[Problem], count: int = TEXTS_KEPT) -> list[int]:
+    """Which trajectories have their texts written out, by the problem of each trajectory.
+
+    A first sample of as many problems as there are, then second ones, and so on.
+    """
+    seen: dict[str, int] = {}
+    numbered = []
+    for m, problem in enumerate(problems):
+        seen[problem.id] = seen.get(problem.id, 0) + 1
+        numbered.append((seen[problem.id], m))
+    return sorted(m for _, m in sorted(numbered)[:count])
 
 
 def choose_prompts(setup: Setup, iteration: int) -> list[Prompted]:
@@ -122,7 +137,7 @@ def collect(
     )
     jobs = sampler.Jobs.at_ends(trunks, config.samples, room)
     with clock("trajectories"):
-        samples = sampler.sample(
+        samples = setup.shards.sample(
             weights,
             setup.model,
             trunks,
@@ -131,14 +146,18 @@ def collect(
                 config.sampling.temperature, config.sampling.top_p, config.sampling.top_k
             ),
             rng.phase_key(config.seed, iteration, "trajectories"),
-            layout=setup.layout(config.prompts, config.samples, config.sampling.max_new_tokens),
-            wave=config.prompts,
+            layout=setup.layout(
+                setup.shards.most(config.prompts), config.samples, config.sampling.max_new_tokens
+            ),
+            wave=config.engine.wave or config.prompts,
         )
     with clock("grading"):
         responses = [read_response(setup, samples, j) for j in range(len(jobs))]
         problems = [prompted[t].problem for t in jobs.trunk]
+        here = setup.shards.here(config.prompts)
+        own = slice(here.start * config.samples, here.stop * config.samples)
         grading = graders.submit(
-            [(p, r.text) for p, r in zip(problems, responses, strict=True)],
+            [(p, r.text) for p, r in zip(problems[own], responses[own], strict=True)],
             iteration,
             "trajectories",
             strict=config.grading.grader == "strict",
@@ -151,7 +170,7 @@ def collect(
         ]
         failures = setup.task.step_failures
         steps = [_steps(setup, r) for r in responses]
-        grades = np.array([v.grade for v in grading.result()], np.float32)
+        grades = grades_of([grading])[0].astype(np.float32)
     spacing = every_n_tokens(config.values.states)
     return Trajectories(
         problems=problems,
@@ -166,6 +185,13 @@ def collect(
         policy_step=policy_step,
         counters=samples.counters,
     )
+
+
+def grades_of(gradings: Sequence[Grading]) -> list[np.ndarray]:
+    """The grades, fp64, of each of some gradings, in which every process has items of its own."""
+    own = {str(i): [v.grade for v in grading.result()] for i, grading in enumerate(gradings)}
+    joined = processes.join({name: np.array(grades, np.float64) for name, grades in own.items()})
+    return list(joined.values())
 
 
 def _steps(setup: Setup, response: Response) -> Steps:

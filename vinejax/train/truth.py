@@ -92,14 +92,14 @@ def true_value(
         most -= trunks.length - trunks.prompt_length
     budget = setup.budget(trunks.length, most, config.values.context)
     jobs = sampler.Jobs.at_ends(trunks, rollouts, budget)
-    samples = sampler.sample(
+    samples = setup.shards.sample(
         weights,
         setup.model,
         trunks,
         jobs,
         setup.settings(sampling.temperature, sampling.top_p, sampling.top_k),
         rng.phase_key(config.seed, 0, "truth"),
-        layout=setup.layout(len(states), rollouts, sampling.max_new_tokens),
+        layout=setup.layout(setup.shards.most(len(states)), rollouts, sampling.max_new_tokens),
         wave=config.engine.wave or 512,
     )
     items, is_cut = [], []
@@ -110,6 +110,8 @@ def true_value(
         text, _ = response_text(setup, response, int(finish))
         items.append((state.problem, text))
         is_cut.append(is_cut_off(setup, int(finish), text))
-    verdicts = graders.grade(items, strict=config.grading.grader == "strict")
-    rewards = np.array([v.grade for v in verdicts], np.float32).reshape(-1, rollouts)
+    here = setup.shards.here(len(states))
+    own = items[here.start * rollouts : here.stop * rollouts]
+    grading = graders.submit(own, strict=config.grading.grader == "strict")
+    rewards = trajectories.grades_of([grading])[0].astype(np.float32).reshape(-1, rollouts)
     return np.asarray(vine.values(rewards, np.reshape(is_cut, rewards.shape)).mean, np.float64)

@@ -13,8 +13,10 @@ from vinejax import policy, rng, sampler, vine
 from vinejax.config import values_plan
 from vinejax.grading import GraderPool, Grading
 from vinejax.train.setup import Setup
-from vinejax.train.trajectories import Trajectories, is_cut_off, response_text
+from vinejax.train.trajectories import Trajectories, is_cut_off, response_text, with_texts
 
+# Of the rollouts whose texts are written out: of each, and of all from one trajectory.
+CHARACTERS, CHARACTERS_IN_ALL = 2_000, 200_000
 _SAME = 1e-6  # a standard error below it is rounding: all returns are equal
 
 
@@ -26,6 +28,15 @@ class Grown:
     number: np.ndarray  # int, numbers the rollouts of a node
     truncated: np.ndarray  # bool
     grading: Grading
+    texts: dict[int, str]  # by index: of those that are to be written out
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """One rollout from a state."""
+
+    reward: float
+    text: str | None  # what follows the state; None where no more are kept
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,8 @@ class Measured:
     rollouts: np.ndarray  # int [P], launched at each of these states
     left_out: int  # distinct states without a value of their own
     values: list[np.ndarray]  # fp32 [states], of each trajectory
+    # What was launched at each state, of the few trajectories (their numbers) that are shown.
+    continuations: dict[int, list[list[Continuation]]]
 
 
 class Vines:
@@ -65,6 +78,10 @@ class Vines:
             max_step=rules.max_step,
         )
         states = len(self.nodes.trajectory)
+        self._shown = [m for m in with_texts(batch.problems) if m in members]
+        self._shown_states = {
+            int(p) for m in self._shown for p in self.nodes.of_state[m - members.start]
+        }
         self._known = np.zeros(states, bool)
         self._grown: list[Grown] = []
         # Every pair of a trajectory and one of its states, trajectory by trajectory.
@@ -109,7 +126,22 @@ class Vines:
                 vine.carried(own, self._known[of_state])
                 for own, of_state in zip(mean, self.nodes.of_state, strict=True)
             ],
+            {m: self._continuations(m) for m in self._shown},
         )
+
+    def _continuations(self, m: int) -> list[list[Continuation]]:
+        """What was launched at each state of trajectory m, its texts up to a bound."""
+        worst, room, found = self._setup.config.sampling.truncation_reward, CHARACTERS_IN_ALL, []
+        for node in self.nodes.of_state[m - self.members.start]:
+            found.append(own := [])
+            for grown in self._grown:
+                verdicts = grown.grading.result()
+                for j in np.flatnonzero(grown.node == node).tolist():
+                    text = grown.texts[j][:CHARACTERS]
+                    room -= len(text)
+                    reward = worst if grown.truncated[j] else float(verdicts[j].grade)
+                    own.append(Continuation(reward, text if room >= 0 else None))
+        return found
 
     def _wanted(self) -> np.ndarray:
         """The states of the next round, in order."""
@@ -171,7 +203,7 @@ class Vines:
             layout=setup.layout(setup.wave, 16, config.sampling.max_new_tokens),
             cache=cache,
         )
-        texts, cut = [], []
+        texts, cut, shown = [], [], {}
         for j in range(len(jobs)):
             m = self.members[0] + int(jobs.trunk[j])
             begun = self._tokens[jobs.trunk[j]][len(batch.prompts[m]) : jobs.prefix_length[j]]
@@ -179,11 +211,13 @@ class Vines:
             text, _ = response_text(setup, np.concatenate([begun, new]), samples.finish[j])
             texts.append((batch.problems[m], text))
             cut.append(is_cut_off(setup, samples.finish[j], text))
+            if int(node[j]) in self._shown_states:
+                shown[j] = text[len(setup.tokenizer.decode(begun.tolist())) :]
             if self._tree is not None and self._pool is not None:
                 self._pool.add(self._tree.after(int(node[j]), new))
         strict = config.grading.grader == "strict"
         grading = self._graders.submit(texts, self._iteration, "values", strict=strict)
-        self._grown.append(Grown(node, jobs.sample, np.array(cut, bool), grading))
+        self._grown.append(Grown(node, jobs.sample, np.array(cut, bool), grading, shown))
         return samples.counters
 
     @property

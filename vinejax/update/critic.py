@@ -95,7 +95,8 @@ def token_values(
     x = policy.hidden(params, config, tokens, is_token, segments=segments)
     head = params["value"]
     x = x[:, :-1].astype(jnp.float32)
-    values = jnp.einsum("btd,d->bt", x, head["w"], precision="highest") + head["b"]
+    w = sharding.gather(head["w"], ("embed",))
+    values = jnp.einsum("btd,d->bt", x, w, precision="highest") + head["b"]
     follows = is_token[:, 1:]
     if segments is not None:
         follows &= segments[:, 1:] == segments[:, :-1]
@@ -108,7 +109,8 @@ def make_values(
     """`token_values` jitted, as a function of (params, tokens, length)."""
 
     def values(params: policy.Params, tokens: jax.Array, length: jax.Array) -> jax.Array:
-        return token_values(params, hyper.policy, tokens, length)
+        with sharding.within(mesh):
+            return token_values(params, hyper.policy, tokens, length)
 
     if mesh is None:
         return jax.jit(values)

@@ -32,6 +32,7 @@ class Optimizer:
     eps: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    first_moment: Literal["float32", "bfloat16"] = "float32"
 
 
 COSINE_FLOOR = 0.1  # the share of the peak that a cosine decay ends at
@@ -69,7 +70,9 @@ def direction(settings: Optimizer) -> optax.GradientTransformation:
     """From a gradient to the step at rate 1: clip by global norm, Adam, decoupled weight decay."""
     parts = [
         optax.clip_by_global_norm(settings.max_grad_norm),
-        optax.scale_by_adam(settings.b1, settings.b2, settings.eps, mu_dtype=jnp.float32),
+        optax.scale_by_adam(
+            settings.b1, settings.b2, settings.eps, mu_dtype=jnp.dtype(settings.first_moment)
+        ),
     ]
     if settings.weight_decay:
         parts.append(optax.add_decayed_weights(settings.weight_decay))

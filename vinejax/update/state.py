@@ -19,7 +19,7 @@ class State:
     """Everything an update changes. Steps donate it: after a step, use the new one only."""
 
     params: Any  # fp32 master copy, the policy's tree
-    opt_state: Any  # optax's, fp32
+    opt_state: Any  # optax's, fp32 (the first moment in `Optimizer.first_moment`)
     step: Int[Array, ""]  # updates done
 
 

@@ -116,8 +116,13 @@ def compiled(function: Callable, hyper: Any, mesh: Mesh | None, axes: Any = None
     if mesh is None:
         return Sharded(jax.jit(function, donate_argnums=0), None, None)
     placed, rows = shardings(hyper, mesh, axes), sharding.batch(mesh)
+
+    def on_mesh(state: State, batch: Any) -> tuple[State, Any]:
+        with sharding.within(mesh):
+            return function(state, batch)
+
     jitted = jax.jit(
-        function,
+        on_mesh,
         donate_argnums=0,
         in_shardings=(placed, rows),
         out_shardings=(placed, sharding.replicated(mesh)),

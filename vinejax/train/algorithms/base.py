@@ -25,7 +25,7 @@ import numpy as np
 from vinejax import policy
 from vinejax.grading import GraderPool
 from vinejax.report import Progress
-from vinejax.train import measures, scoring
+from vinejax.train import exchange, measures, scoring
 from vinejax.train.clock import Clock
 from vinejax.train.credit import Credit
 from vinejax.train.learning import Learner
@@ -33,8 +33,6 @@ from vinejax.train.scoring import Scored
 from vinejax.train.setup import Setup
 from vinejax.train.stopping import StopRequest
 from vinejax.train.trajectories import Trajectories
-
-TEXTS_KEPT = 8  # trajectories of an iteration whose texts are written out
 
 Metrics = dict[str, Any]
 Records = list[dict[str, Any]]
@@ -93,18 +91,21 @@ class Algorithm(ABC):
 
     def score(self, weights: policy.DecodeWeights, batch: Trajectories) -> Scored:
         """Log-probabilities and entropies of the responses under `weights`, at the temperature."""
-        setup = self.context.setup
-        tokens = batch.tokens
-        scored, _ = scoring.score(
-            weights,
-            setup.model,
-            tokens,
-            setup.config.sampling.temperature,
-            max(len(t) for t in tokens),
-            keep_cache=False,
-            prompt_lengths=[len(p) for p in batch.prompts],
-        )
-        return scored
+        setup, tokens = self.context.setup, batch.tokens
+        width = max(len(t) for t in tokens)
+
+        def work(weights: policy.DecodeWeights, part: range, leads: bool) -> Scored:
+            return scoring.score(
+                weights,
+                setup.model,
+                tokens[part.start : part.stop],
+                setup.config.sampling.temperature,
+                width,
+                keep_cache=False,
+                prompt_lengths=[len(batch.prompts[m]) for m in part],
+            )[0]
+
+        return exchange.all_scores(setup.shards.run(work, weights, len(tokens)), width)
 
 
 class PolicyGradient(Algorithm):
@@ -158,7 +159,7 @@ class PolicyGradient(Algorithm):
             learned = context.learner.learn(iteration, batch, credit, reference)
         learned |= self.after_update(iteration, batch, credit, clock)
         metrics = measures.of_iteration(batch, credit, learned, reference.tokens)
-        return metrics, measures.rollout_records(batch, credit, TEXTS_KEPT)
+        return metrics, measures.rollout_records(batch, credit, context.setup.tokenizer)
 
 
 class Offline(Algorithm):
@@ -201,7 +202,7 @@ class Offline(Algorithm):
             old = self.score(weights, batch)
         reference = self.score_reference(batch, clock)
         metrics = measures.of_sampling(batch, old) | measures.of_policy(batch, old, reference)
-        records = measures.rollout_records(batch, None, TEXTS_KEPT)
+        records = measures.rollout_records(batch, None, self.context.setup.tokenizer)
         for record, logp in zip(records, reference.logp, strict=True):
             own = slice(record["prompt_length"], len(record["tokens"]))
             record["ref_logp"] = float(logp[own].sum(dtype=np.float64))

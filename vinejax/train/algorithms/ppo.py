@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from vinejax import advantages, policy, rng, update
+from vinejax import advantages, policy, rng, sharding, update
 from vinejax.config import Config
 from vinejax.train import learning
 from vinejax.train.algorithms.base import Context, Metrics, PolicyGradient
@@ -69,7 +69,7 @@ class PPO(PolicyGradient):
         with clock("critic"):
             for part in learning.minibatches(config, iteration, passes(config), rows, mesh):
                 del part["at"]  # values are asked for at every token
-                placed = jax.device_put(part, self._update.batch_sharding)
+                placed = sharding.place(part, self._update.batch_sharding)
                 self.state, metrics = self._update.step(self.state, update.CriticBatch(**placed))
                 results.append(metrics)
             learned = learning.combine(jax.device_get(results))
@@ -91,7 +91,7 @@ class PPO(PolicyGradient):
         found = []
         for start in range(0, len(rows["length"]), size):
             part = [rows[name][start : start + size] for name in ("tokens", "length")]
-            found.append(self._values(self.state.params, *jax.device_put(part, placement)))
+            found.append(self._values(self.state.params, *sharding.place(part, placement)))
         return np.concatenate(jax.device_get(found))
 
 

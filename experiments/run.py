@@ -25,6 +25,7 @@ class RunFlags:
     start: Path | None = None  # Folder of a finished run: its SFT is taken, bit for bit.
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
     dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
+    profile: int = 0  # Iteration of which a JAX profile is written to OUT/profile; 0: none.
     json: bool = False  # Print the summary as one JSON line, last on standard output.
     coordinator: str | None = None  # HOST:PORT of process 0, where several processes are started.
     process_id: int | None = None  # Number of this process, from 0; goes with --coordinator.
@@ -57,7 +58,9 @@ def run(argv: list[str]) -> None:
 
         processes.connect(flags.coordinator, flags.process_id, flags.processes, flags.cluster)
         with processes.failing_fast():
-            summary = train.run(config, out, resume=flags.resume, start=flags.start)
+            summary = train.run(
+                config, out, resume=flags.resume, start=flags.start, profile=flags.profile
+            )
         if not processes.is_first():
             return
     if flags.json:

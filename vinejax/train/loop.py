@@ -17,6 +17,7 @@ from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
 from vinejax.train.footprint import footprint
+from vinejax.train.profile import profiled
 from vinejax.update import State
 
 
@@ -49,6 +50,7 @@ class Reinforcement:
         self.algorithm = algorithms.get(self.setup.config.algorithm)(context)
         self._graders, self._progress, self._stop = context.graders, context.progress, context.stop
         self._journal, out = journal, context.out
+        self._out, self._profiled = out, context.profile
         checkpoint = self.setup.config.checkpoint
         self._checkpoints = Checkpoints(
             out / "checkpoints" / "policy", checkpoint.keep, checkpoint.keep_period or None
@@ -99,7 +101,7 @@ class Reinforcement:
         compiles = self._compiles
         clock, compiled = Clock(compiles.other_work), (compiles.count, compiles.cpu_seconds)
         iteration = self.iteration
-        with clock("iteration"):
+        with profiled(self._out, iteration + 1 == self._profiled), clock("iteration"):
             metrics = self._learn(iteration, clock)
             self.iteration = done = iteration + 1
             if done == total or self.algorithm.validates(done):

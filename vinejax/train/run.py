@@ -27,15 +27,20 @@ from vinejax.train.stopping import StopRequest
 
 
 def run(
-    config: Config, out: Path, *, resume: bool = False, start: Path | None = None
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    start: Path | None = None,
+    profile: int = 0,
 ) -> dict[str, Any]:
     """Trains `config` in the folder `out` and returns the summary that is written there.
 
     With `resume` a run that is in `out` goes on from its newest checkpoint, to the same numbers as
     if it had never stopped; a finished one is only summed up again. `start` is the folder of a
     finished run with the same SFT, whose result is taken, bit for bit, instead of being computed
-    again. Raises UserError for bad input before anything is written, and Preempted after SIGTERM or
-    Ctrl-C, when the run has been saved.
+    again. Of iteration `profile` a profile is written. Raises UserError for bad input before
+    anything is written, and Preempted after SIGTERM or Ctrl-C, when the run has been saved.
     """
     folder.check_same(config)
     holds_run = processes.on_first(partial(folder.check, out, config, resume))
@@ -65,7 +70,7 @@ def run(
         learner, reference = Learner(setup, params), decode_weights(setup, params)
         del params
         again = partial(_start_again, setup, out)
-        context = Context(setup, out, learner, reference, again, graders, progress, stop)
+        context = Context(setup, out, learner, reference, again, graders, progress, stop, profile)
         training = stack.enter_context(Reinforcement(context, journal))
         training.run()
         summary = _summarise(setup, training, reference, graders, progress)

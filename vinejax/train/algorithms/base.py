@@ -50,6 +50,7 @@ class Context:
     graders: GraderPool
     progress: Progress
     stop: StopRequest
+    profile: int = 0  # iteration of which a profile is written; 0: of none
 
 
 class Algorithm(ABC):

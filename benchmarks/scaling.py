@@ -3,13 +3,12 @@
     python -m benchmarks.scaling [--shape=128,4,4,2,32,384,1024] [--doublings=1] [--json]
 
 From one base list of jobs, one number at a time is doubled. `growth` holds, for each doubling, the
-CPU-seconds over those of the list before, and `growth_of_tokens` the same of useful tokens: lengths
-are drawn, so a doubled list has not exactly twice the tokens. `cost_per_token` is the CPU-seconds a
-useful token over the base's, 1 if cost is proportional to work. One thread on one core; medians
-over rounds, in each of which every list is sampled once.
+CPU-seconds over those of the list before, as [min, median, max] over rounds, in each of which every
+list is sampled once; `growth_of_tokens` is the same of useful tokens: lengths are drawn, so a
+doubled list has not exactly twice the tokens. `cost_per_token` is the CPU-seconds a useful token
+over the base's, 1 if cost is proportional to work. One thread on one core.
 """
 
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -70,34 +69,47 @@ def measure(flags: Flags) -> dict[str, Any]:
     engine = turns.Engine("benchmarks.engines.scaling_rollouts", spec)
     infos, rounds = turns.take_turns({"vinejax": engine}, flags.rounds)
     runs = [run["points"] for run in rounds["vinejax"]]
-    rows = {name: _row(lists[name], [run[name] for run in runs]) for name in lists}
-    cost = rows[BASE]["cpu_seconds"] / rows[BASE]["useful_tokens"]
-    for row in rows.values():
-        row["cost_per_token"] = row["cpu_seconds"] / row["useful_tokens"] / cost
     return {
         "benchmark": "scaling",
         "shape": flags.shape,
         **infos["vinejax"],
-        "growth": _growth(rows, "cpu_seconds", flags.doublings),
-        "growth_of_tokens": _growth(rows, "useful_tokens", flags.doublings),
-        "points": rows,
+        **growth(runs, flags.doublings),
+        "points": {name: _row(name, lists[name], runs) for name in lists},
     }
 
 
-def _row(point: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
-    kept = ("useful_tokens", "steps", "slot_utilisation", "prefill_tokens", "prefill_cpu_seconds")
-    seconds = statistics.median(run["cpu_seconds"] for run in runs)
-    return point | {name: runs[0][name] for name in kept} | {"cpu_seconds": seconds}
+Runs = list[dict[str, dict[str, Any]]]  # a round's facts by list
 
 
-def _growth(rows: dict[str, dict[str, Any]], of: str, doublings: int) -> dict[str, list[float]]:
-    """By axis: for each doubling, the number `of` the list over that of the list before."""
-    out = {}
+def growth(runs: Runs, doublings: int) -> dict[str, Any]:
+    """By axis, for each doubling: of time, as [min, median, max] within rounds; of tokens."""
+    time: dict[str, list[list[float]]] = {}
+    tokens: dict[str, list[float]] = {}
     for axis in AXES:
         names = [BASE, *(f"{axis} x {2**n}" for n in range(1, doublings + 1))]
-        found = [rows[name][of] for name in names]
-        out[NAMES.get(axis, axis)] = [after / before for before, after in pairwise(found)]
-    return out
+        axis = NAMES.get(axis, axis)
+        time[axis], tokens[axis] = [], []
+        for one, two in pairwise(names):
+            ratios = [run[two]["cpu_seconds"] / run[one]["cpu_seconds"] for run in runs]
+            time[axis].append(turns.spread(ratios))
+            tokens[axis].append(runs[0][two]["useful_tokens"] / runs[0][one]["useful_tokens"])
+    return {"growth": time, "growth_of_tokens": tokens}
+
+
+def _row(name: str, point: dict[str, Any], runs: Runs) -> dict[str, Any]:
+    kept = ("useful_tokens", "steps", "slot_utilisation", "prefill_tokens", "prefill_cpu_seconds")
+    return (
+        point
+        | {fact: runs[0][name][fact] for fact in kept}
+        | {
+            "cpu_seconds": turns.spread(run[name]["cpu_seconds"] for run in runs)[1],
+            "cost_per_token": turns.spread(_cost(run[name]) / _cost(run[BASE]) for run in runs)[1],
+        }
+    )
+
+
+def _cost(facts: dict[str, Any]) -> float:
+    return facts["cpu_seconds"] / facts["useful_tokens"]
 
 
 def table(result: dict[str, Any]) -> str:

@@ -97,7 +97,7 @@ class Work:
             if not (job.trajectory >= 0 and 1 <= job.prefix <= work.width and job.stop >= 1):
                 raise UserError(f"job {i} is {list(job)}, in trajectories of {work.width} tokens")
         if not work.jobs:
-            raise UserError("the list of jobs is empty")
+            raise UserError("--jobs: the list of jobs is empty; give one that has some")
         return work
 
     def trajectories(self, vocab: int) -> np.ndarray:

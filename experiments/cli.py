@@ -5,10 +5,11 @@
 Underscores and hyphens are the same; booleans take true or false, and a bare flag means true.
 Errors go to standard error.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 3 does not fit (plans), 75
-preempted and resumable.
+Exit codes: 0 done, 1 failed, 2 wrong usage (nothing was started), 3 does not fit (plans), 74 the
+disk took no more (what was saved stays, a run is resumable), 75 preempted and resumable.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -27,13 +28,16 @@ from vinejax.config import (
     Config,
     ConfigError,
     Preempted,
+    RunError,
+    StorageError,
     UserError,
     flatten,
     nearest,
     with_preset,
 )
+from vinejax.files import FULL
 
-DONE, FAILED, USAGE, TOO_LARGE, PREEMPTED = 0, 1, 2, 3, 75
+DONE, FAILED, USAGE, TOO_LARGE, STORAGE, PREEMPTED = 0, 1, 2, 3, 74, 75
 
 Flags = TypeVar("Flags")
 _TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
@@ -47,16 +51,33 @@ def execute(command: Callable[[list[str]], int | None], argv: Sequence[str] | No
     quiet_libraries()
     try:
         code = command(list(sys.argv[1:] if argv is None else argv))
+    except RunError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return FAILED
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
     except Preempted as error:
         print(f"preempted: {error}; the same command with --resume goes on", file=sys.stderr)
         return PREEMPTED
+    except (StorageError, OSError) as error:
+        return _disk_failed(error)
     except KeyboardInterrupt:
         print("interrupted; with --resume a run goes on from its last checkpoint", file=sys.stderr)
         return FAILED
     return DONE if code is None else code
+
+
+def _disk_failed(error: StorageError | OSError) -> int:
+    """Says what could not be written; an error of another kind passes through."""
+    text = str(error)
+    if isinstance(error, OSError):
+        if error.errno not in FULL:
+            raise error
+        text = f"{error.filename or 'a file'} could not be written: {text}; free space there"
+    with contextlib.suppress(OSError):  # standard error may lie on the same disk
+        print(f"error: {text}", file=sys.stderr)
+    return STORAGE
 
 
 def parse(

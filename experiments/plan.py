@@ -47,7 +47,6 @@ def make(config: Config, flags: Flags) -> dict[str, Any]:
         raise ConfigError("--topology is missing: write it like h100:8 or v5p:2x2x2")
     wanted = topology.parse(flags.topology)
     config.validate(tasks.names(), algorithms.names())
-    devices = topology.describe(wanted)
     lengths = plan.Lengths(flags.prompt_tokens, flags.response_tokens, flags.states)
     with policy.targeting(wanted.device.platform):
         from experiments import shapes
@@ -57,7 +56,6 @@ def make(config: Config, flags: Flags) -> dict[str, Any]:
             config,
             model,
             wanted,
-            devices,
             folder=_folder(flags.cache),
             effort=flags.effort,
             lengths=lengths,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -244,29 +245,46 @@ def content(folder):
     return [path for path in files if path.parts[0] in ("arrays", "record", "files.json")]
 
 
-def test_a_file_cut_off_after_the_commit_sends_the_run_to_the_one_before(two, tmp_path):
+CUTS = {
+    "to half": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "to nothing": lambda path: os.truncate(path, 0),
+    "away": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_each_file_cut_off_after_the_commit_sends_the_run_to_the_one_before(two, tmp_path, how):
+    """One by one, all of them: the file is named, and the numbers are those of checkpoint 1."""
     target = {"x": jnp.zeros(2000)}
     assert len(content(two / "2")) > 5
-    for number, path in enumerate(content(two / "2")):
-        folder = tmp_path / str(number)
-        shutil.copytree(two, folder)
-        damaged = folder / "2" / path
-        if number % 2:
-            os.truncate(damaged, damaged.stat().st_size // 2)
-        else:
-            damaged.unlink()
-        with Checkpoints(folder, keep=2) as checkpoints:
-            with pytest.warns(
-                CheckpointWarning, match=r"checkpoint 2 in .* is damaged and skipped"
-            ):
+    assert {path.parts[0] for path in content(two / "2")} == {"arrays", "record", "files.json"}
+    shutil.copytree(two, tmp_path / "cut")
+    for path in content(two / "2"):
+        damaged = tmp_path / "cut" / "2" / path
+        CUTS[how](damaged)
+        named = rf"checkpoint 2 in .* is damaged and skipped: {re.escape(str(path))}"
+        with Checkpoints(tmp_path / "cut", read_only=True) as checkpoints:
+            with pytest.warns(CheckpointWarning, match=named):
                 assert checkpoints.latest() == 1
-            with pytest.warns(CheckpointWarning, match="checkpoint 2 in"):
+            with pytest.warns(CheckpointWarning, match=named):
                 step, tree, meta = checkpoints.restore_latest(target)
-            assert (step, meta, tree["x"][0]) == (1, {"at": 1}, 1), path
+            assert (step, meta) == (1, {"at": 1}), path
+            np.testing.assert_array_equal(tree["x"], np.ones(2000, np.float32))
             with pytest.raises(CheckpointError, match=r"checkpoint 2 .* is damaged"):
                 checkpoints.restore(2, target)
-            checkpoints.delete_after(1)
-            assert checkpoints.steps() == [1]
+        assert store.whole(tmp_path / "cut") == [1], path
+        shutil.copy2(two / "2" / path, damaged)
+    assert store.whole(tmp_path / "cut") == [1, 2]
+
+
+def test_a_damaged_checkpoint_makes_room_for_the_one_that_is_made_again(two, tmp_path):
+    shutil.copytree(two, tmp_path / "cut")
+    (tmp_path / "cut" / "2" / "files.json").unlink()
+    with Checkpoints(tmp_path / "cut", keep=2) as checkpoints:
+        checkpoints.delete_after(1)
+        assert checkpoints.steps() == [1]
+        checkpoints.save(2, {"x": jnp.full((2000,), 2, jnp.float32)}, {"at": 2})
+    assert store.whole(tmp_path / "cut") == [1, 2]
 
 
 def test_a_half_deleted_checkpoint_is_passed_over(two, tmp_path):

@@ -22,6 +22,7 @@ LAYERS = (
     ("update",),
     ("checkpoint", "report", "compiled"),
     ("train",),
+    ("analysis",),
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 HOST = (

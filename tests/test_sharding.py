@@ -58,3 +58,41 @@ def test_an_axis_that_does_not_divide_is_refused_with_name_and_both_numbers():
         sharding.check_divides({"w": jnp.zeros((12, 3))}, placed, "params")
     with pytest.raises(ValueError, match=r"minibatch is 12.*multiple of 8"):
         sharding.check_batch(12, mesh, "minibatch")
+
+
+def test_outside_a_mesh_nothing_is_laid_out():
+    x = jnp.ones((4, 3))
+    assert sharding.constrain(x, ("batch", None)) is x
+    assert sharding.gather(x, ("embed", None)) is x
+    assert (sharding.devices(), sharding.size("tensor")) == (1, 1)
+
+
+def test_within_a_mesh_arrays_lie_as_their_names_say_and_one_device_axes_are_left_out():
+    mesh = sharding.make_mesh(2, 4, 1)
+
+    def laid_out(x: jax.Array) -> jax.Array:
+        with sharding.within(mesh):
+            assert (sharding.devices(), sharding.size("fsdp")) == (8, 4)
+            assert sharding.local_spec(("batch", "heads")) == PartitionSpec(("data", "fsdp"), None)
+            return sharding.constrain(x, ("embed", None))
+
+    x = jax.device_put(jnp.ones((8, 3)), sharding.replicated(mesh))
+    assert jax.jit(laid_out)(x).sharding.is_equivalent_to(
+        sharding.shardings(mesh, ("embed", None)), 2
+    )
+
+
+def test_a_gathered_weight_is_whole_and_its_gradient_is_sharded_again():
+    mesh = sharding.make_mesh(1, 4, 2)
+    placed = sharding.shardings(mesh, ("embed", "mlp"))
+    weight = jax.device_put(jnp.arange(32.0).reshape(8, 4), placed)
+
+    def loss(w: jax.Array) -> jax.Array:
+        with sharding.within(mesh):
+            whole = sharding.gather(w, ("embed", "mlp"))
+            return (whole * whole).sum()
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(weight)
+    assert float(value) == float((weight * weight).sum())
+    assert gradient.sharding.is_equivalent_to(placed, 2)
+    assert jnp.array_equal(gradient, 2 * weight)

@@ -1,13 +1,52 @@
 """Files that are whole or absent: written aside, synced to disk, then renamed into place."""
 
+import contextlib
+import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+
+
+def refusal(error: BaseException) -> tuple[int, str | None] | None:
+    """(error number, file where it is known) if an error comes from a disk that takes no data.
+
+    Looks at what an error was raised from, too, and for the system's words in texts: libraries wrap
+    what the system told them.
+    """
+    seen: list[BaseException] = []
+    found: tuple[int, str | None] | None = None
+    at: BaseException | None = error
+    while at is not None and at not in seen:
+        seen.append(at)
+        for number in REFUSED:
+            if isinstance(at, OSError):
+                if at.errno == number and at.filename is not None:
+                    return number, os.fsdecode(at.filename)
+                refused = at.errno == number
+            else:
+                refused = os.strerror(number) in str(at)
+            if refused and found is None:
+                found = number, None
+        at = at.__cause__ or at.__context__
+    return found
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Gives errors of writing the file's name, which the system adds to those of opening only."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def write_atomic(path: str | Path, data: bytes) -> None:
@@ -17,7 +56,7 @@ def write_atomic(path: str | Path, data: bytes) -> None:
     """
     path = Path(path)
     aside = path.with_name(f".{path.name}.tmp")
-    with open(aside, "wb") as file:
+    with naming(path), open(aside, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

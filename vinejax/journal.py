@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vinejax.config import UserError
+from vinejax.files import naming
 
 Entry = tuple[float, str]
 
@@ -68,8 +69,9 @@ class Journal:
             }
             if new:
                 entry = {"iteration": iteration, "phase": phase, "verdicts": new}
-                self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-                self._file.flush()
+                with naming(self.path):
+                    self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+                    self._file.flush()
                 known |= new
 
     def forget(self, before: int) -> None:

@@ -166,8 +166,8 @@ def gather(columns: Columns) -> list[Columns]:
     if count() == 1:
         return [columns]
     packed = io.BytesIO()
-    arrays: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
-    np.savez(packed, **arrays)
+    own: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
+    np.savez(packed, **own)
     found = []
     for data in _exchange(packed.getvalue()):
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

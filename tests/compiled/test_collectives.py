@@ -82,6 +82,39 @@ def test_the_spellings_of_accelerators_are_read():
     assert [(c.devices, c.whole, c.bytes) for c in scatters] == [(4, 128, 96)] * 2
 
 
+LOOP = """\
+HloModule m
+
+%condition (p: (s32[], f32[8])) -> pred[] {
+  %p = (s32[], f32[8]{0}) parameter(0)
+  %n = s32[] constant(7)
+  %i = s32[] get-tuple-element(%p), index=0
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+%body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %p = (s32[], f32[8]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[8]{0} get-tuple-element(%p), index=1
+  %sum = f32[8]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
+  ROOT %t = (s32[], f32[8]{0}) tuple(%i, %sum)
+}
+
+ENTRY %main (a: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %a = (s32[], f32[8]{0}) parameter(0)
+  ROOT %w = (s32[], f32[8]{0}) while(%a), condition=%condition, body=%body
+}
+"""
+
+
+def test_a_loops_trips_are_read_from_its_condition_where_they_are_not_written_down():
+    """A TPU's compiler leaves the count out."""
+    (found,) = collectives.find(LOOP, 2)
+    assert (found.times, found.in_loop) == (7, False)
+    (open_,) = collectives.find(LOOP.replace("direction=LT", "direction=NE"), 2)
+    assert (open_.times, open_.in_loop) == (1, True)
+
+
 SHAPE = policy.LlamaConfig(
     vocab_size=64, hidden=32, layers=9, heads=4, kv_heads=2, ffn=48, remat="block"
 )

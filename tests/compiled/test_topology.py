@@ -20,6 +20,15 @@ def test_a_name_says_kind_and_shape():
     assert str(slice_) == "v5p:2x2x2"
 
 
+def test_a_part_is_a_slice_of_its_own():
+    parts = [str(topology.parse("v5e:8x8").part(n)) for n in (1, 2, 4, 8)]
+    assert parts == ["v5e:1x1", "v5e:1x2", "v5e:2x2", "v5e:2x4"]
+    assert str(topology.parse("v5p:2x2x2").part(4)) == "v5p:2x2x1"
+    assert str(topology.parse("h100:8").part(3)) == "h100:3"
+    with pytest.raises(ConfigError, match="power of two"):
+        topology.parse("v5e:8x8").part(3)
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [

@@ -101,7 +101,8 @@ def test_a_run_goes_on_from_the_state_of_its_method(
     ("method", "place", "count", "policy_step"),
     [
         ("ppo", "in_critic_update", 9, [2]),
-        pytest.param("grpo", "in_policy_update", 10, [2], marks=pytest.mark.slow),
+        ("grpo", "in_policy_update", 10, [2]),
+        ("rloo", "in_policy_update", 15, [2]),
     ],
 )
 def test_a_run_that_was_killed_in_an_update_equals_one_that_was_not(

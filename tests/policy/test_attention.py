@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from vinejax import sharding
 from vinejax.policy import attention, default_backend
 
 SHAPE = {"batch": 2, "heads": 4, "groups": 2, "size": 16}
@@ -70,3 +71,18 @@ def test_each_platform_has_its_own():
     assert default_backend("gpu", "bfloat16") == "cudnn"
     assert default_backend("gpu", "float32") == "xla"
     assert default_backend("tpu", "bfloat16") == "splash"
+
+
+def test_on_a_mesh_the_tpu_kernel_runs_on_each_devices_own_rows_and_heads():
+    mesh = sharding.make_mesh(1, 2, 2, devices=jax.devices()[:4])
+    rng = np.random.default_rng(3)
+    q, k, v = (jnp.asarray(rng.normal(size=(2, 128, n, 16)), jnp.float32) for n in (4, 2, 2))
+    where = jnp.arange(128)[None] < jnp.array([[128], [70]])
+
+    def split(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        with sharding.within(mesh):
+            return attention._splash(q, k, v, where, None, interpret=True)
+
+    found = jax.jit(split)(*jax.device_put((q, k, v), sharding.batch(mesh)))
+    expected = np.where(where[..., None, None], attention.causal(q, k, v, where), 0)
+    assert_allclose(np.where(where[..., None, None], found, 0), expected, atol=2e-5, rtol=1e-4)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -415,7 +416,7 @@ def test_sampler_and_scorer_agree_and_scores_are_those_of_the_policy():
 
 def learn(setup, batch, given):
     """One iteration's updates with the sampling policy as reference; metrics and parameters."""
-    learner = learning.Learner(setup, PARAMS)
+    learner = learning.Learner(setup, PARAMS, Path("nowhere"))
     return learner.learn(0, batch, given, given.old), jax.device_get(learner.state.params)
 
 

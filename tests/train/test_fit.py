@@ -115,3 +115,21 @@ def test_sizes_by_hand():
     assert fit.state_bytes(config, c) == 12 * (2 * fit.parameters(c) - 40)
     halved = replace(config, update=replace(config.update, first_moment="bfloat16"))
     assert fit.state_bytes(halved, c) == 10 * (2 * fit.parameters(c) - 40)
+
+
+def test_a_pair_takes_the_memory_of_two_sequences():
+    unknown = fit.Machine(1, None, 1)
+    config = configs.get("math_rho1b", "dpo_positive")
+    assert fit.fit(config, RHO, unknown).config.update.microbatch == config.update.minibatch // 2
+    large = fit.Machine(1, 80 * 10**9, 1)
+    rows = {
+        algorithm: fit.fit(
+            replace(
+                configs.get("math_rho1b", algorithm), policy=replace(config.policy, remat="block")
+            ),
+            bfloat16(RHO),
+            large,
+        ).config.update.microbatch
+        for algorithm in ("grpo", "dpo_positive")
+    }
+    assert rows["dpo_positive"] <= rows["grpo"] // 2

@@ -107,7 +107,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float, int], 
             examples = supervised.demonstrations(setup)
             silent = Progress(0, io.StringIO())
             calls = {at: keep(at) for at in (EPOCH, 2 * EPOCH)}
-            supervised.fine_tune(setup, start, examples, folder / str(rate), silent, heard(), calls)
+            place = folder / str(rate)
+            supervised.fine_tune(setup, start, examples, place, silent, heard(), folder, calls)
         return kept[rate, step]
 
     return of

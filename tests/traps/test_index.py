@@ -322,6 +322,45 @@ No test problem is in training, and the splits have the published sizes.
   tests/tasks/test_ledger.py::test_splits_share_no_problem
 """
 
+# Traps of evaluation and data are above.
+RUNS = """
+A run that is killed at any point and resumed has the numbers of one that was not, bit for bit.
+  tests/e2e/test_resume.py::test_a_run_killed_again_and_again_equals_one_that_was_not
+  tests/e2e/test_methods.py::test_a_run_that_was_killed_in_an_update_equals_one_that_was_not
+  tests/e2e/test_offline.py::test_a_run_goes_on_from_the_middle_of_a_training
+  tests/e2e/test_signals.py::test_a_run_that_is_asked_to_stop_in_any_phase_saves_and_goes_on
+  tests/test_faults.py::test_a_run_killed_at_random_moments_equals_one_that_was_not
+A resumed run goes on in its order and does not replay the first epoch's.
+  tests/traps/test_runs.py::test_orders_follow_from_the_iteration_and_not_from_what_a_process_has_done_before
+  tests/e2e/test_resume.py::test_verdicts_of_the_interrupted_iteration_come_from_the_journal
+What belongs to a process is restored to any number of processes.
+  tests/e2e/test_processes.py::test_a_run_of_two_processes_goes_on_as_one
+  tests/e2e/test_processes.py::test_a_signal_to_one_process_stops_all_and_the_run_goes_on
+A save that was cut off is left aside and removed; the newest complete checkpoint is used.
+  tests/test_checkpoint.py::test_killed_in_a_save_the_one_before_is_used_and_the_torn_one_removed
+  tests/test_checkpoint.py::test_each_file_cut_off_after_the_commit_sends_the_run_to_the_one_before
+  tests/e2e/test_disk_full.py::test_a_full_disk_ends_the_run_and_what_was_saved_goes_on
+A checkpoint restores on another mesh to the same values.
+  tests/test_checkpoint.py::test_a_state_moves_from_8_devices_to_1_to_4
+  tests/test_processes.py::test_a_state_saved_on_8_devices_is_bit_for_bit_the_same_elsewhere
+  tests/e2e/test_processes.py::test_what_eight_devices_saved_goes_on_elsewhere_to_the_same_iteration
+Typed keys, counters and moments survive; restoring twice, and saving in place, change nothing.
+  tests/test_checkpoint.py::test_typed_keys_keep_shape_and_generator
+  tests/test_checkpoint.py::test_restoring_twice_and_saving_again_change_nothing
+  tests/e2e/test_resume.py::test_resuming_twice_is_resuming_once
+  tests/e2e/test_methods.py::test_a_run_goes_on_from_the_state_of_its_method
+A CPU install imports everything, without torch, TensorFlow or vLLM.
+  tests/traps/test_runs.py::test_everything_imports_without_torch_tensorflow_or_vllm
+Metrics are weighted by counts, no means of means; ratios are those before clipping.
+  tests/traps/test_runs.py::test_metrics_of_an_iteration_are_means_over_tokens_not_over_updates
+  tests/update/test_mesh.py::test_a_mean_of_the_devices_means_would_be_noticed
+  tests/update/test_step.py::test_the_guard_looks_at_the_minibatch_not_at_the_micro_batch
+Memory, files, programs and checkpoints of a long run are bounded.
+  tests/traps/test_runs.py::test_a_hundred_iterations_hold_no_more_than_the_first_ones
+  tests/test_checkpoint.py::test_the_newest_stay_and_every_period
+  tests/train/test_footprint.py::test_open_files_are_counted
+"""
+
 GROUPS = {
     "sampling": SAMPLING,
     "text": TEXT,
@@ -330,6 +369,7 @@ GROUPS = {
     "update": UPDATE,
     "grading": GRADING,
     "evaluation": EVALUATION,
+    "runs": RUNS,
 }
 
 

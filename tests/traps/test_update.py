@@ -1,6 +1,7 @@
 """Traps of loss and update: stale weights, lost settings, resumed schedules, the gradient at 1."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ def test_weights_for_sampling_follow_each_update_and_no_update_destroys_them():
     changes = {"learning_rate": 1e-2, "warmup_ratio": 0.0, "minibatch": 32, "microbatch": 32}
     setup = setup_of(replace(CONFIG, update=replace(CONFIG.update, **changes)))
     reference = learning.decode_weights(setup, PARAMS)
-    learner = learning.Learner(setup, PARAMS)
+    learner = learning.Learner(setup, PARAMS, Path("nowhere"))
     first = learner.weights()
     assert same(first, reference)
     learner.learn(0, batch, given, given.old)
@@ -66,7 +67,7 @@ def test_a_resumed_schedule_goes_on_at_its_update():
     def go_on(state, steps):
         rates = []
         for gradient in steps:
-            state, _, rate = advance(state, gradient, settings)
+            state, _, rate, _ = advance(state, gradient, settings)
             rates.append(float(rate))
         return state, rates
 

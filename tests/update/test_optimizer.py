@@ -76,3 +76,16 @@ def test_a_learning_rate_of_0_leaves_parameters_bit_identical():
     assert_array_equal(
         np.asarray(moved["a"]).view(np.int32), np.asarray(params["a"]).view(np.int32)
     )
+
+
+def test_the_first_moment_can_be_kept_in_half_the_bytes():
+    params, gradient = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([0.3, -0.1])}
+    steps = {}
+    for kind in ("float32", "bfloat16"):
+        settings = update.Optimizer(learning_rate=0.1, total_steps=9, first_moment=kind)
+        opt_state = optimizer.direction(settings).init(params)
+        new, opt_state = optimizer.apply(settings, gradient, opt_state, params, jnp.float32(0.1))
+        moments = opt_state[1]
+        assert (moments.mu["w"].dtype, moments.nu["w"].dtype) == (kind, "float32")
+        steps[kind] = new["w"]
+    assert_allclose(steps["bfloat16"], steps["float32"], rtol=1e-3)

@@ -5,6 +5,7 @@ from vinejax.checkpoint.store import (
     CheckpointError,
     Checkpoints,
     CheckpointWarning,
+    whole,
 )
 
-__all__ = ["FORMAT_VERSION", "CheckpointError", "CheckpointWarning", "Checkpoints"]
+__all__ = ["FORMAT_VERSION", "CheckpointError", "CheckpointWarning", "Checkpoints", "whole"]

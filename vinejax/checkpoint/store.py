@@ -6,6 +6,7 @@ the size of every other one: a folder that disagrees is damaged (an interrupted 
 failing disk).
 """
 
+import contextlib
 import json
 import warnings
 from collections.abc import Callable
@@ -249,6 +250,17 @@ class Checkpoints:
             )
 
 
+def whole(folder: Path) -> list[int]:
+    """Steps in `folder` whose files are there with their sizes; asks no other process."""
+    found = []
+    for path in folder.glob("*"):
+        with contextlib.suppress(_Damaged):
+            if path.name.isdigit():
+                _check_sizes(path)
+                found.append(int(path.name))
+    return sorted(found)
+
+
 class _Damaged(Exception):
     """Files of a checkpoint are missing, cut off or unreadable."""
 
@@ -289,11 +301,11 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _check_sizes(folder: Path) -> None:
     """Before Orbax reads: of a cut-off file it would print hundreds of lines from its threads."""
     try:
-        noted = json.loads((folder / _SIZES).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise _Damaged(_first_line(error)) from error
+        noted = json.loads((folder / _SIZES).read_text("utf-8")).items()
+    except (OSError, ValueError, AttributeError) as error:
+        raise _Damaged(f"{_SIZES}: {_first_line(error)}") from error
     found = _sizes(folder)
-    for name, size in noted.items():
+    for name, size in noted:
         if name not in found:
             raise _Damaged(f"{name} is missing")
         if found[name] != size:

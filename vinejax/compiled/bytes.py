@@ -131,9 +131,8 @@ def _walk(
                 for name in names
                 for m in _walk(module, module.computations[name], instruction.name, inner)
             ]
-            loop = Loop(
-                instruction.name, inside, instruction.trips, tuple(moved), instruction.source
-            )
+            trips = module.trips(instruction)
+            loop = Loop(instruction.name, inside, trips, tuple(moved), instruction.source)
             loops[at:] = [loop, *inner]
         elif instruction.opcode in ("call", "async-start") and callees:
             for callee in callees:

@@ -74,10 +74,10 @@ def _walk(
             size = _group(i, partitions)
             yield Collective(kind, _whole(i, kind, size), size, times, in_loop, i.source)
         elif i.opcode == "while":
+            trips = module.trips(i)
             for name in i.callees:
-                inner = module.computations[name]
-                trips = times * (1 if i.trips is None else i.trips)
-                yield from _walk(module, inner, partitions, trips, in_loop or i.trips is None)
+                inner, count = module.computations[name], times * (1 if trips is None else trips)
+                yield from _walk(module, inner, partitions, count, in_loop or trips is None)
         elif i.opcode in _CALLING:
             for name in i.callees:
                 yield from _walk(module, module.computations[name], partitions, times, in_loop)

@@ -79,7 +79,7 @@ class Instruction:
     name: str
     opcode: str
     leaves: tuple[Leaf, ...]  # the arrays of its result
-    operands: tuple[str, ...]  # names of instructions; of a parameter, its number
+    operands: tuple[str, ...]  # names of instructions; of a parameter or a constant, its number
     attributes: str
     is_root: bool
 
@@ -107,7 +107,7 @@ class Instruction:
 
     @property
     def trips(self) -> int | None:
-        """How often a while runs, where the compiler knows."""
+        """How often a while runs, where the compiler wrote it down; see `Module.trips`."""
         found = _TRIPS.search(self.attributes)
         return int(found.group(1)) if found else None
 
@@ -166,6 +166,22 @@ class Module:
     computations: dict[str, Computation]
     entry: str
 
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a while runs: as the compiler says, or as its condition does.
+
+        A condition that compares one number of the loop's with a constant is that of a scan, which
+        counts from 0.
+        """
+        if loop.trips is not None:
+            return loop.trips
+        condition = self.computations[loop.role("condition")]
+        last = condition.root
+        if last.opcode != "compare" or "direction=LT" not in last.attributes:
+            return None
+        number, most = (condition.by_name[name] for name in last.operands)
+        is_scan = number.opcode == "get-tuple-element" and most.opcode == "constant"
+        return int(most.operands[0]) if is_scan and most.operands else None
+
 
 def parse(text: str) -> Module:
     """The module that `text` prints. Raises ValueError when it has no entry computation."""
@@ -194,7 +210,9 @@ def _instruction(line: str) -> Instruction:
     closing = _closing(rest, opening)
     opcode, inside = rest[:opening], rest[opening + 1 : closing]
     operands: tuple[str, ...] = ()
-    if opcode != "constant":
+    if opcode == "constant":
+        operands = (inside,) if inside.isdecimal() else ()
+    else:
         # Older texts print an operand's type before its name.
         operands = tuple(part.split()[-1].lstrip("%") for part in _split(inside) if part.strip())
     return Instruction(

@@ -126,6 +126,19 @@ class Topology:
     def __str__(self) -> str:
         return f"{self.device.name}:{'x'.join(map(str, self.shape))}"
 
+    def part(self, count: int) -> "Topology":
+        """So many neighbouring devices as a topology of their own.
+
+        A TPU's compiler may refuse a program for a part of a slice. Raises ConfigError for a number
+        that is no power of two.
+        """
+        if self.device.platform == "gpu":
+            return Topology(self.device, (count,))
+        if count & (count - 1):
+            raise ConfigError(f"a part of a slice has {count} chips: take a power of two")
+        across = 1 << (count.bit_length() - 1) // 2
+        return Topology(self.device, (across, count // across, *(1,) * (len(self.shape) - 2)))
+
 
 def parse(text: str) -> Topology:
     """`h100:8` or `v5p:2x2x2`; a TPU's plain number stands for a row. Raises ConfigError."""

@@ -14,7 +14,14 @@ from vinejax.config.data import (
     get,
     to_dict,
 )
-from vinejax.config.errors import ConfigError, Preempted, UserError, nearest
+from vinejax.config.errors import (
+    ConfigError,
+    Preempted,
+    RunError,
+    StorageError,
+    UserError,
+    nearest,
+)
 from vinejax.config.fields import (
     ALGORITHMS,
     OPTIONS,
@@ -67,8 +74,10 @@ __all__ = [
     "PolicyConfig",
     "Preempted",
     "RestemConfig",
+    "RunError",
     "SamplingConfig",
     "SftConfig",
+    "StorageError",
     "TaskConfig",
     "TaskOptions",
     "UpdateConfig",

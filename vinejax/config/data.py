@@ -105,6 +105,7 @@ RESUME_MAY_CHANGE = (
     "checkpoint.keep_period",
     "grading.workers",
     "update.microbatch",
+    "update.max_skipped",
     "sft.microbatch",
     "policy.remat",
     "mesh",

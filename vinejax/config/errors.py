@@ -12,6 +12,17 @@ class ConfigError(UserError, ValueError):
     """A configuration field that is unknown, of the wrong type, or at odds with another one."""
 
 
+class RunError(UserError):
+    """A run that had begun cannot go on; what it has saved stays."""
+
+
+class StorageError(Exception):
+    """The disk refused what a run had to write; what the run has saved stays.
+
+    No UserError: where several processes are one run, the others do not know of it.
+    """
+
+
 class Preempted(Exception):
     """The machine asked the run to stop; it has saved a checkpoint and can be resumed."""
 

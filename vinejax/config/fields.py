@@ -189,6 +189,9 @@ class UpdateConfig:
     kl: float = 1e-4  # Coefficient of the KL (k3) to the SFT policy, summed over a sequence.
     kl_clamp: float = 10.0  # Upper bound of one token's KL, nats.
     ratio_guard: float = 10.0  # A minibatch whose mean ratio exceeds it makes no update.
+    # Updates in a row whose loss or gradient is not finite, in SFT too, until the run stops; each
+    # of them is skipped.
+    max_skipped: int = 10
     # What the policy term's sum over tokens is divided by: the minibatch's response tokens, or its
     # sequences x sampling.max_new_tokens, whatever their lengths (constant = Dr. GRPO).
     divisor: Literal["tokens", "constant"] = "tokens"

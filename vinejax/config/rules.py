@@ -30,7 +30,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
     (
         _AT_LEAST_1,
         """prompts samples task.max_prompt_tokens sampling.max_new_tokens sampling.context values.k
-        values.context update.epochs update.minibatch update.max_sequence
+        values.context update.epochs update.minibatch update.max_sequence update.max_skipped
         sft.batch sft.max_length evaluation.problems evaluation.test_problems
         evaluation.samples evaluation.max_new_tokens evaluation.context checkpoint.every
         checkpoint.keep critic.epochs restem.rounds restem.keep
@@ -101,9 +101,16 @@ def _check_names(config: Config, tasks: Collection[str], algorithms: Collection[
             raise ConfigError(
                 f"{label} is {value!r}, which does not exist; {nearest(value, known)}"
             )
-    if not config.name or "/" in config.name:
+        words = value.replace(":", ".", 1).split(".")
+        if ":" in value and not all(word.isidentifier() for word in words):
+            raise ConfigError(
+                f"{label} is {value!r}: write your own as module:Class, like my_package.module:Mine"
+            )
+    name = config.name
+    if not name or "/" in name or not name.isprintable() or len(name) > 100:
         raise ConfigError(
-            f"name is {config.name!r}: it becomes a folder name, so it needs text without '/'"
+            f"name is {name[:200]!r}: it becomes part of a folder name, so it needs 1 to 100 "
+            "printable characters without '/'"
         )
 
 

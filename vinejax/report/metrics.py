@@ -11,7 +11,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
 from vinejax.config import UserError
-from vinejax.files import plain, write_atomic
+from vinejax.files import naming, plain, write_atomic
 
 # Classes that protobuf makes when it is imported, where no type checker sees them.
 Event: Any = getattr(event_pb2, "Event")  # noqa: B009
@@ -65,9 +65,10 @@ class MetricsLog:
         line = plain({**metrics, WRITTEN: time.time()})
         if line["iteration"] <= self._last:
             raise ValueError(f"iteration {line['iteration']} comes after iteration {self._last}")
-        self._file.write(_line(line).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.folder / FILE):
+            self._file.write(_line(line).encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._last = line["iteration"]
         self._events.write_event(_event(line))
         self._events.flush()

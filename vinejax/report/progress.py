@@ -42,6 +42,7 @@ class Progress:
         self._seconds: collections.deque[float] = collections.deque(maxlen=_WINDOW)
         self._finished = 0  # by this process
         self._pass_at_1: float | None = None
+        self.on_phase: Callable[[str], None] = lambda name: None  # called with each phase's name
         self._bar: progress.Progress | None = None
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._bar = _bar(self._stream)
@@ -60,10 +61,12 @@ class Progress:
 
     def phase(self, name: str) -> None:
         """Show what the run does now ("sampling", "values", "update", ...); terminals only."""
+        self.on_phase(name)
         self._show(description=name, completed=self._done, total=self._total)
 
     def iteration(self, i: int, metrics: Mapping[str, Any]) -> None:
         """Iteration `i` (counted from 1) is done; shows what `metrics` has of the known keys."""
+        self.on_phase("checkpoint")
         self._note_time()
         self._done = i
         if metrics.get(PASS_AT_1) is not None:
@@ -75,6 +78,7 @@ class Progress:
 
     def supervised(self, step: int, total: int, loss: float, name: str = "SFT") -> None:
         """A report from training on given responses: optimizer steps done, and the loss in nats."""
+        self.on_phase(name)
         self._mark = self._clock()
         self._show(description=name, completed=step, total=total, numbers=f"loss {loss:.4f}")
         if not self._bar:

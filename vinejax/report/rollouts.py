@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def read_rollouts(folder: str | Path, iteration: int) -> list[dict[str, Any]]:
         raise UserError(
             f"{path} does not exist: iteration {iteration} is not finished or was not kept"
         ) from None
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is damaged ({error}); remove it") from error
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,9 @@ class Row:
 
 
 def local_rows(folder: Path, file: str) -> list[Row]:
-    """The rows of `folder/file` or `folder/file.gz`: JSON objects, one a line; skips blank lines.
+    """The rows of `folder/file` or `folder/file.gz`: JSON objects in UTF-8, one a line.
+
+    Skips blank lines and a byte order mark; lines may end as on Windows.
 
     Raises UserError for a missing folder or file, a broken line (its number) or an empty file.
     """
@@ -40,8 +43,8 @@ def local_rows(folder: Path, file: str) -> list[Row]:
     path = found[0]
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); fetch the file again") from error
     rows = []
     # Not splitlines(): JSON strings may hold U+2028 and the like.
@@ -56,7 +59,7 @@ def local_rows(folder: Path, file: str) -> list[Row]:
 def _row(where: str, line: str) -> Row:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{where}: broken line, not JSON ({error}); correct or remove the line"
         ) from error

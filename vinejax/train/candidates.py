@@ -67,7 +67,7 @@ def fine_tune(
     """
     if not compares(setup.config):
         place = out / "checkpoints" / "sft"
-        return supervised.fine_tune(setup, params, examples, place, progress, stop)
+        return supervised.fine_tune(setup, params, examples, place, progress, stop, out)
     with _Comparison(setup, len(examples), out, graders, progress, stop) as comparison:
         comparison.run(params, examples)
         return comparison.chosen_params(params)
@@ -96,7 +96,7 @@ class _Comparison:
         ends = supervised.epoch_ends(setup.config, count)
         self._total = max(ends)
         self._ends = ends if sft.select == "validation" else {self._total: ends[self._total]}
-        self._file, self._folder = out / FILE, out / "checkpoints" / "sft"
+        self._out, self._file, self._folder = out, out / FILE, out / "checkpoints" / "sft"
         self._trials: list[Trial] = []
         if processes.on_first(self._file.exists):
             self._trials = _read(self._file)
@@ -131,7 +131,7 @@ class _Comparison:
                     for step, epoch in self._ends.items()
                 }
                 supervised.fine_tune(
-                    setup, params, examples, folder, self._progress, self._stop, at
+                    setup, params, examples, folder, self._progress, self._stop, self._out, at
                 )
             _remove(folder)  # moments and all: nothing reads it again
 

@@ -53,7 +53,7 @@ def measure_endpoint(out: Path, states: int, rollouts: int) -> dict[str, Any]:
         stop = StopRequest(progress.note)  # never asked: all this is done again if it is cut short
         again = partial(_copy, start)
         context = Context(
-            setup, out, Learner(setup, params), reference, again, graders, progress, stop
+            setup, out, Learner(setup, params, out), reference, again, graders, progress, stop
         )
         method = algorithms.get(config.algorithm)(context)
         method.state = _state(out, method, iteration)

@@ -167,6 +167,11 @@ class _Chosen:
         return state / (fsdp * tensor) + copy_bytes(model) / tensor
 
     @property
+    def _sequences(self) -> int:
+        """Of a row of a micro-batch, as the method counts them: dpo_positive's are pairs."""
+        return 2 if self.config.algorithm == "dpo_positive" else 1
+
+    @property
     def _groups(self) -> int:
         """Devices that have rows of their own."""
         return max(1, self._machine.count // self.config.mesh.tensor)
@@ -179,7 +184,7 @@ class _Chosen:
             if self.config.policy.remat == "auto":
                 self._set("policy", why, remat="block")
             if not update.microbatch:
-                self._set("update", why, microbatch=update.minibatch)
+                self._set("update", why, microbatch=max(1, update.minibatch // self._sequences))
             if not sft.microbatch:
                 sizes = [n for n in _divisors(sft.batch) if n % self._groups == 0]
                 few = _first(sizes or [sft.batch], lambda n: n >= SFT_MICROBATCH)
@@ -210,6 +215,7 @@ class _Chosen:
         model, mesh = self._model, self.config.mesh
         width = bucket(self.config.update.max_sequence)
         room = USED * self._machine.memory - self._trained(mesh.fsdp) - _head_bytes(model, mesh)
+        width *= self._sequences
         row = width * (kept_bytes(model, remat, mesh.tensor) + passing_bytes(model, mesh.tensor))
         given = self.config.update.microbatch
         if given:

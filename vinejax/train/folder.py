@@ -1,20 +1,28 @@
 """The run folder: what may be put there, what it holds, and whether a run may go on in it."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from vinejax import processes, report
+from vinejax.checkpoint import whole
 from vinejax.config import (
     Config,
     ConfigError,
+    Preempted,
+    StorageError,
     UserError,
     choices,
     differences,
     from_dict,
     to_dict,
 )
+from vinejax.files import FULL, refusal
 from vinejax.journal import Journal, cut_torn_line
+
+LONGEST_NAME = 255  # bytes, in most file systems
 
 
 def check(out: Path, config: Config, resume: bool) -> bool:
@@ -47,6 +55,19 @@ def check(out: Path, config: Config, resume: bool) -> bool:
 
 def _check_place(out: Path) -> None:
     """Raises UserError where no folder `out` can be made or written to."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.lstat(out)
+    except (OSError, ValueError) as error:  # too long a name, a circle of links
+        raise UserError(f"--out is {str(out)[:300]}: {error}; give another folder") from error
+    longest = max(map(os.fsencode, out.parts), key=len, default=b"")
+    if len(longest) > LONGEST_NAME:
+        raise UserError(
+            f"--out is {str(out)[:300]}, with a name of {len(longest)} bytes, more than "
+            f"{LONGEST_NAME}: give another folder"
+        )
+    if out.is_symlink() and not out.exists():
+        raise UserError(f"--out is {out}, a link to nothing: remove it, or give another folder")
     place = next(path for path in (out, *out.absolute().parents) if os.path.exists(path))
     if not place.is_dir():
         raise UserError(f"--out is {out}, but {place} is a file: give another folder")
@@ -105,6 +126,41 @@ def check_shared(out: Path) -> None:
                 f"--out is {out}, where process {number} does not see what process 0 has written: "
                 "several processes need a folder on a file system that all of them share"
             )
+
+
+@contextlib.contextmanager
+def storing(out: Path) -> Iterator[None]:
+    """Raises StorageError where the disk refuses what a run in `out` writes inside.
+
+    It names the file, the reason, the checkpoint that stays and the remedy.
+    """
+    try:
+        yield
+    except (UserError, Preempted, StorageError):
+        raise
+    except Exception as error:
+        found = refusal(error)
+        if found is None:
+            raise
+        number, file = found
+        below = file is not None and Path(file).absolute().is_relative_to(out.absolute())
+        if isinstance(error, PermissionError) and not below:
+            raise  # of something else
+        remedy = "free space on that disk" if number in FULL else "make the folder writable"
+        raise StorageError(
+            f"{file or out} could not be written: {os.strerror(number).lower()}. {_safe(out)}; "
+            f"{remedy}, then the same command with --resume goes on"
+        ) from error
+
+
+def _safe(out: Path) -> str:
+    """The newest whole checkpoint, in words."""
+    for name, unit in (("policy", "iteration"), ("sft", "SFT step")):
+        place = out / "checkpoints" / name
+        steps = whole(place)
+        if steps:
+            return f"The checkpoint of {unit} {steps[-1]} in {place} is safe"
+    return f"There is no checkpoint in {out} yet"
 
 
 def open_journal(out: Path, newest: int) -> Journal:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +17,13 @@ from vinejax.train import batches
 from vinejax.train.credit import Credit
 from vinejax.train.scoring import Scored
 from vinejax.train.setup import Setup
+from vinejax.train.skipped import Skips
 from vinejax.train.trajectories import Trajectories
 
 # Not a mean over tokens: these are the largest of an iteration, and counts.
 LARGEST = ("ratio_max",)
 LAST = ("learning_rate",)
-SUMS = ("guarded", "tokens", "sequences")
+SUMS = ("guarded", "skipped", "tokens", "sequences")
 
 
 def optimizer(config: Config, learning_rate: float, total: int) -> update.Optimizer:
@@ -60,15 +62,16 @@ def hyper(config: Config, model: policy.LlamaConfig) -> update.Hyper:
 
 
 class Learner:
-    """The jitted update and the state it changes."""
+    """The jitted update and the state it changes; `out` is the run folder."""
 
-    def __init__(self, setup: Setup, params: policy.Params) -> None:
+    def __init__(self, setup: Setup, params: policy.Params, out: Path) -> None:
         settings = hyper(setup.config, setup.model)
         mesh = None if setup.mesh.size == 1 else setup.mesh
         self._setup = setup
         self._sharded = update.make_step(settings, mesh)
         self.state = update.init(params, settings, mesh)
         self._weights = _to_decode_weights(setup)
+        self._skips = Skips(setup.config, out)
 
     @property
     def steps(self) -> int:
@@ -82,17 +85,20 @@ class Learner:
     def learn(
         self, iteration: int, batch: Trajectories, credit: Credit, reference: Scored
     ) -> dict[str, float]:
-        """All updates of one iteration; their metrics."""
+        """All updates of one iteration; their metrics. RunError after too many skipped ones."""
         results, processed = [], 0
         rows = _rows(batch, credit, reference)
         config, mesh = self._setup.config, self._setup.mesh
-        for part in minibatches(config, iteration, config.update.epochs, rows, mesh):
+        make = partial(minibatches, config, iteration, config.update.epochs, rows, mesh)
+        for part in make():
             processed += part["tokens"].size
             placed = sharding.place(part, self._sharded.batch_sharding)
             self.state, metrics = self._sharded.step(self.state, update.Batch(**placed))
             results.append(metrics)
+        results = jax.device_get(results)
+        self._skips.look(results, make())
         tokens = config.update.epochs * int(rows["length"].sum())
-        return combine(jax.device_get(results)) | {"padding_share_update": 1 - tokens / processed}
+        return combine(results) | {"padding_share_update": 1 - tokens / processed}
 
 
 def decode_weights(setup: Setup, params: policy.Params) -> policy.DecodeWeights:
@@ -160,18 +166,21 @@ def _rows(batch: Trajectories, credit: Credit, reference: Scored) -> dict[str, n
 def combine(results: Sequence[Any]) -> dict[str, float]:
     """Records of updates as one.
 
-    Means over the iteration's response tokens, but for maxima, counts and the learning rate.
+    Means over the iteration's response tokens, but for maxima, counts and the learning rate; those
+    of skipped updates are left out of means and maxima, unless all were skipped.
     """
     columns = {
         f.name: np.array([float(getattr(r, f.name)) for r in results]) for f in fields(results[0])
     }
-    weight = columns["tokens"] / max(columns["tokens"].sum(), 1)
+    made = columns["skipped"] == 0
+    made = made if made.any() else ~made
+    weight = columns["tokens"][made] / max(columns["tokens"][made].sum(), 1)
     out = {}
     for name, column in columns.items():
         if name in LARGEST:
-            out[name] = column.max()
+            out[name] = column[made].max()
         elif name in LAST:
             out[name] = column[-1]
         else:
-            out[name] = column.sum() if name in SUMS else (column * weight).sum()
+            out[name] = column.sum() if name in SUMS else (column[made] * weight).sum()
     return {name: float(value) for name, value in out.items()}

@@ -1,7 +1,9 @@
 """The outer loop of all methods: the one place where the stages of an iteration meet."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import jax
@@ -68,10 +70,17 @@ class Reinforcement:
     def __enter__(self) -> "Reinforcement":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for resource in (self._compiles, self._metrics, self._checkpoints, self._bests):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        stack = contextlib.ExitStack()  # each is closed whatever happens to the others
+        for resource in (self._bests, self._checkpoints, self._metrics, self._compiles):
             if resource is not None:
-                resource.close()
+                stack.callback(resource.close)
+        stack.__exit__(kind, error, trace)
 
     def _saved(self) -> dict[str, Any]:
         """All arrays of a checkpoint: the policy's state on top, the method's below a name."""

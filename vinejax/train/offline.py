@@ -22,10 +22,12 @@ from vinejax.train import batches
 from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock
 from vinejax.train.selection import Sampled
+from vinejax.train.skipped import Skips
 from vinejax.update.state import Trainable
 
 SAVE_EVERY = 500  # updates between checkpoints (the authors')
 REPORT_EVERY = 50
+COUNTS = ("skipped", "tokens")
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,21 @@ class Course:
 
     def add(self, results: Sequence[Any]) -> None:
         """Enters the metrics of updates, one by one, so that it does not matter when."""
-        for metrics in jax.device_get(results):
+        for metrics in results:
             self.last = {f.name: float(getattr(metrics, f.name)) for f in fields(metrics)}
             for name, value in self.last.items():
-                self.sums[name] = self.sums.get(name, 0.0) + value
+                # One skipped update would make every mean not a number.
+                if not self.last["skipped"] or name in COUNTS:
+                    self.sums[name] = self.sums.get(name, 0.0) + value
             self.updates += 1
 
     def metrics(self) -> dict[str, Any]:
-        """Means over updates, as metrics of the iteration; the tokens are a sum."""
-        means = {f"training/{name}": total / self.updates for name, total in self.sums.items()}
+        """Means over the updates that were made, as metrics of the iteration; counts are sums."""
+        skipped = self.sums.get("skipped", 0.0)
+        made = self.updates - skipped
+        means = {f"training/{n}": s / made for n, s in self.sums.items() if made and n != "skipped"}
         return means | {
+            "skipped": skipped,
             "training/updates": self.updates,
             "training/loss_last": self.last["loss"],
             "training/learning_rate": self.last["learning_rate"],
@@ -140,8 +147,9 @@ def train(
 
     `check` is called after those numbers of updates that are `due`, and may set `stopped`. A
     checkpoint is there by then, so a training that goes on from it makes the call again. Raises
-    Preempted, saved, on a stop request.
+    Preempted, saved, on a stop request, and RunError after too many skipped updates in a row.
     """
+    skips = Skips(context.setup.config, context.out)
     learner, stop, course = context.learner, context.stop, Course()
     pending: list[Any] = []
     with Checkpoints(folder, keep=1) as checkpoints:
@@ -164,7 +172,9 @@ def train(
                     context.progress.supervised(done, work.total, float(metrics.loss), work.name)
                 stopped_by = processes.first_of(stop.name)
                 if done % SAVE_EVERY == 0 or done == work.total or done in due or stopped_by:
-                    course.add(pending)
+                    results = jax.device_get(pending)
+                    skips.look(results, map(work.rows, range(done - len(pending), done)))
+                    course.add(results)
                     pending.clear()
                     checkpoints.save(done, learner.state, asdict(course))
             if stopped_by and (done < work.total or done in due):

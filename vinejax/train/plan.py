@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vinejax import policy, sharding
+from vinejax.compiled import topology as topologies
 from vinejax.compiled.topology import Topology
 from vinejax.config import Config, ConfigError
 from vinejax.train import fit
@@ -51,7 +52,6 @@ def make(
     config: Config,
     model: policy.LlamaConfig,
     topology: Topology,
-    devices: list[Any],
     *,
     folder: Path | None = None,
     effort: float = 0.0,
@@ -60,7 +60,8 @@ def make(
 ) -> Plan:
     """The plan; under `policy.targeting` of the topology's platform.
 
-    Raises ConfigError for a method that it does not know, or sizes that do not divide.
+    Raises ConfigError for a method that it does not know, or sizes that do not divide, and
+    UserError where the compiler is missing.
     """
     if config.algorithm not in ALGORITHMS:
         raise ConfigError(
@@ -72,7 +73,9 @@ def make(
     model = replace(model, remat=config.policy.remat)
     if config.mesh.tensor > 1 and model.decode_attention == "cudnn":
         model = replace(model, decode_attention="xla")  # which heads can be split over devices
-    programs = Programs(config, model, topology, devices, lengths or Lengths())
+    devices = topologies.describe(topology)
+    shard = topologies.describe(topology.part(config.mesh.tensor))
+    programs = Programs(config, model, topology, devices, shard, lengths or Lengths())
     sharding.check_batch(config.update.microbatch, programs.mesh, "update.microbatch")
     made = []
     for build in programs.phases():

@@ -113,13 +113,14 @@ class Programs:
         model: policy.LlamaConfig,
         topology: Topology,
         devices: list[Any],
+        shard: list[Any],
         lengths: Lengths,
     ) -> None:
         self._config, self._model, self._lengths = config, model, lengths
         self._topology = topology
         shape = config.mesh
-        self.mesh = sharding.make_mesh(shape.data, shape.fsdp, shape.tensor, devices)
-        self._one = sharding.make_mesh(1, 1, shape.tensor, devices[: shape.tensor])
+        self.mesh = sharding.make_mesh(shape.data, shape.fsdp, shape.tensor, devices=devices)
+        self._one = sharding.make_mesh(1, 1, shape.tensor, devices=shard)
         self._shards = topology.count // shape.tensor
         self._hyper = learning.hyper(config, model)
         self._critic = ppo.hyper(config, model) if config.algorithm == "ppo" else None

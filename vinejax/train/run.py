@@ -24,6 +24,7 @@ from vinejax.train.learning import Learner, decode_weights
 from vinejax.train.loop import Reinforcement, newest_iteration
 from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
 from vinejax.train.stopping import StopRequest
+from vinejax.train.watchdog import Watchdog
 
 
 def run(
@@ -40,7 +41,8 @@ def run(
     if it had never stopped; a finished one is only summed up again. `start` is the folder of a
     finished run with the same SFT, whose result is taken, bit for bit, instead of being computed
     again. Of iteration `profile` a profile is written. Raises UserError for bad input before
-    anything is written, and Preempted after SIGTERM or Ctrl-C, when the run has been saved.
+    anything is written, Preempted after SIGTERM or Ctrl-C, when the run has been saved, RunError
+    where it cannot go on, and StorageError where the disk takes no more.
     """
     folder.check_same(config)
     holds_run = processes.on_first(partial(folder.check, out, config, resume))
@@ -51,6 +53,12 @@ def run(
         if processes.is_first():
             report.print_summary(done)
         return done
+    with folder.storing(out):
+        return _work(config, out, start, profile)
+
+
+def _work(config: Config, out: Path, start: Path | None, profile: int) -> dict[str, Any]:
+    """All of a run that its folder was found to be fit for."""
     begin = time.perf_counter()
     setup, params, examples = processes.together(partial(_prepare, config))
     processes.on_first(partial(_begin, setup, out, start))
@@ -59,6 +67,7 @@ def run(
         newest = newest_iteration(out)
         shown = None if processes.is_first() else stack.enter_context(open(os.devnull, "w"))
         progress = stack.enter_context(Progress(folder.iterations(config), shown, newest))
+        stack.enter_context(Watchdog(progress))
         stop = stack.enter_context(StopRequest(progress.note))
         journal = stack.enter_context(folder.open_journal(out, newest))
         graders = stack.enter_context(graders_of(config, journal))
@@ -67,7 +76,7 @@ def run(
         if examples:
             progress.phase("supervised")
             params = candidates.fine_tune(setup, params, examples, out, graders, progress, stop)
-        learner, reference = Learner(setup, params), decode_weights(setup, params)
+        learner, reference = Learner(setup, params, out), decode_weights(setup, params)
         del params
         again = partial(_start_again, setup, out)
         context = Context(setup, out, learner, reference, again, graders, progress, stop, profile)

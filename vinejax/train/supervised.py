@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
-from jax.sharding import NamedSharding
 
 from vinejax import policy, processes, sharding, update
 from vinejax.checkpoint import Checkpoints
@@ -13,6 +13,7 @@ from vinejax.config import Config, Preempted, UserError
 from vinejax.report import Progress
 from vinejax.train import batches
 from vinejax.train.setup import Setup
+from vinejax.train.skipped import Skips
 from vinejax.train.stopping import StopRequest
 
 SAVE_EVERY = 50  # updates between checkpoints (the authors')
@@ -54,12 +55,14 @@ def fine_tune(
     folder: Path,
     progress: Progress,
     stop: StopRequest,
+    out: Path,
     at: Mapping[int, Callable[[policy.Params], None]] | None = None,
 ) -> policy.Params:
-    """The parameters after SFT; goes on from the newest checkpoint in `folder`.
+    """The parameters after SFT of the run in `out`; goes on from the newest checkpoint in `folder`.
 
     `at` has what to call with the parameters after certain updates, by their number. They are in a
-    checkpoint by then; a run that goes on from this very one makes the call again.
+    checkpoint by then; a run that goes on from this very one makes the call again. Raises Preempted
+    on a stop request, and RunError after too many skipped updates in a row.
     """
     config, at = setup.config, at or {}
     total = max(epoch_ends(config, len(examples)))
@@ -67,6 +70,7 @@ def fine_tune(
     mesh = None if setup.mesh.size == 1 else setup.mesh
     sharded = update.make_sft_step(settings, mesh)
     state = update.init(params, settings, mesh)
+    skips, unread = Skips(config, out, "sft.learning_rate"), []
     with Checkpoints(folder, keep=1) as checkpoints:
         restored = checkpoints.restore_latest(state)
         if restored is not None:
@@ -75,13 +79,17 @@ def fine_tune(
         if done in at:
             at[done](state.params)
         for step in range(done, total):
-            batch = _batch(config, examples, step, sharded.batch_sharding)
-            state, metrics = sharded.step(state, batch)
+            rows = sharding.place(_rows(config, examples, step), sharded.batch_sharding)
+            state, metrics = sharded.step(state, update.SftBatch(**rows))
+            unread.append(metrics)
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
                 progress.supervised(done, total, float(metrics.loss))
             stopped_by = processes.first_of(stop.name)
             if done % SAVE_EVERY == 0 or done == total or done in at or stopped_by:
+                steps = range(done - len(unread), done)
+                skips.look(jax.device_get(unread), (_rows(config, examples, i) for i in steps))
+                unread.clear()
                 checkpoints.save(done, state, {"total": total})
             if stopped_by and done < total:
                 checkpoints.wait()
@@ -118,11 +126,8 @@ def hyper(config: Config, model: policy.LlamaConfig, total: int) -> update.SftHy
     return update.SftHyper(model, optimizer, s.microbatch)
 
 
-def _batch(
-    config: Config, examples: Sequence[Demonstration], step: int, placement: NamedSharding | None
-) -> update.SftBatch:
+def _rows(config: Config, examples: Sequence[Demonstration], step: int) -> dict[str, np.ndarray]:
     """The batch of update number `step`: a stretch of the endless sequence of shuffled epochs."""
     order = batches.shuffled(len(examples), config.sft.batch, step, (config.seed, STREAM))
     chosen = [examples[i] for i in order]
-    rows = batches.padded([d.tokens for d in chosen], [d.prompt_length for d in chosen])
-    return update.SftBatch(**sharding.place(rows, placement))
+    return batches.padded([d.tokens for d in chosen], [d.prompt_length for d in chosen])

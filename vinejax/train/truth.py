@@ -7,9 +7,10 @@ their own, under the rules of training.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
-from vinejax import policy, rng, sampler, vine
+from vinejax import policy, rng, sampler
 from vinejax.config import UserError
 from vinejax.grading import GraderPool
 from vinejax.tasks import Problem
@@ -23,12 +24,18 @@ Assign = Callable[[int, Trajectories], Credit]
 
 
 @dataclass(frozen=True)
-class State:
-    """A state of some trajectory, and its estimate."""
+class Prefix:
+    """What is continued: a prompt, and the response so far."""
 
     problem: Problem
     tokens: np.ndarray  # int32, prompt and the response so far
     prompt_length: int
+
+
+@dataclass(frozen=True)
+class State(Prefix):
+    """A state of some trajectory, and its estimate."""
+
     step: int  # its index in the trajectory; 0 is the prompt
     estimate: float  # its value as the method has it
 
@@ -65,7 +72,9 @@ def draw_states(
                 found.setdefault((problem.id, prefix.tobytes()), state)
         iteration += 1
     if not found:
-        raise UserError("no response has a token: there is no state to measure")
+        raise UserError(
+            "no response has a token: there is no state to measure; raise sampling.max_new_tokens"
+        )
     order = np.random.default_rng(setup.config.seed).permutation(len(found))[:count]
     everything = list(found.values())
     return [everything[i] for i in sorted(order)]
@@ -81,27 +90,28 @@ def true_value(
     setup: Setup,
     weights: policy.DecodeWeights,
     graders: GraderPool,
-    states: Sequence[State],
+    states: Sequence[Prefix],
     rollouts: int,
 ) -> np.ndarray:
     """Mean reward of `rollouts` fresh continuations of each state, under training's rules."""
-    config, sampling = setup.config, setup.config.sampling
-    trunks = sampler.Trunks.of([s.tokens for s in states], [s.prompt_length for s in states])
-    most = np.full(len(states), sampling.max_new_tokens)
-    if config.values.budget == "remaining":
-        most -= trunks.length - trunks.prompt_length
-    budget = setup.budget(trunks.length, most, config.values.context)
-    jobs = sampler.Jobs.at_ends(trunks, rollouts, budget)
-    samples = setup.shards.sample(
-        weights,
-        setup.model,
-        trunks,
-        jobs,
-        setup.settings(sampling.temperature, sampling.top_p, sampling.top_k),
-        rng.phase_key(config.seed, 0, "truth"),
-        layout=setup.layout(setup.shards.most(len(states)), rollouts, sampling.max_new_tokens),
-        wave=config.engine.wave or 512,
-    )
+    key = rng.phase_key(setup.config.seed, 0, "truth")
+    return returns(setup, weights, graders, states, rollouts, key).mean(axis=1)
+
+
+def returns(
+    setup: Setup,
+    weights: policy.DecodeWeights,
+    graders: GraderPool,
+    states: Sequence[Prefix],
+    rollouts: int,
+    key: jax.Array,
+) -> np.ndarray:
+    """Rewards, fp64 [states, rollouts], of fresh continuations under training's rules.
+
+    Another `key` gives other continuations, independent of the first.
+    """
+    config = setup.config
+    jobs, samples = continuations(setup, weights, states, rollouts, key)
     items, is_cut = [], []
     for j, (trunk, finish) in enumerate(zip(jobs.trunk, samples.finish, strict=True)):
         state = states[trunk]
@@ -113,5 +123,34 @@ def true_value(
     here = setup.shards.here(len(states))
     own = items[here.start * rollouts : here.stop * rollouts]
     grading = graders.submit(own, strict=config.grading.grader == "strict")
-    rewards = trajectories.grades_of([grading])[0].astype(np.float32).reshape(-1, rollouts)
-    return np.asarray(vine.values(rewards, np.reshape(is_cut, rewards.shape)).mean, np.float64)
+    rewards = trajectories.grades_of([grading])[0]
+    worst = config.sampling.truncation_reward
+    return np.where(is_cut, worst, rewards).reshape(-1, rollouts)
+
+
+def continuations(
+    setup: Setup,
+    weights: policy.DecodeWeights,
+    states: Sequence[Prefix],
+    count: int,
+    key: jax.Array,
+) -> tuple[sampler.Jobs, sampler.Samples]:
+    """`count` samples from each state, state by state, from a prefill of their own."""
+    config, sampling = setup.config, setup.config.sampling
+    trunks = sampler.Trunks.of([s.tokens for s in states], [s.prompt_length for s in states])
+    most = np.full(len(states), sampling.max_new_tokens)
+    if config.values.budget == "remaining":
+        most -= trunks.length - trunks.prompt_length
+    budget = setup.budget(trunks.length, most, config.values.context)
+    jobs = sampler.Jobs.at_ends(trunks, count, budget)
+    samples = setup.shards.sample(
+        weights,
+        setup.model,
+        trunks,
+        jobs,
+        setup.settings(sampling.temperature, sampling.top_p, sampling.top_k),
+        key,
+        layout=setup.layout(setup.shards.most(len(states)), count, sampling.max_new_tokens),
+        wave=config.engine.wave or 512,
+    )
+    return jobs, samples

@@ -57,6 +57,7 @@ class CriticMetrics:
     loss: Float[Array, ""]
     clip_fraction: Float[Array, ""]  # tokens on which the clipped value has the larger error
     grad_norm: Float[Array, ""]  # before clipping
+    skipped: Float[Array, ""]  # 1 when the update was not made: loss or gradient not finite
     learning_rate: Float[Array, ""]
     tokens: Float[Array, ""]  # response tokens
 
@@ -175,11 +176,13 @@ def _step(
     tokens = masked.count(where)
     below = jnp.maximum(tokens, 1.0)
     gradient = jax.tree.map(lambda g: g / below, gradient)
-    state, norm, rate = advance(state, gradient, hyper.optimizer)
+    sound = jnp.isfinite(total)
+    state, norm, rate, skipped = advance(state, gradient, hyper.optimizer, sound)
     return state, CriticMetrics(
         loss=total / below,
         clip_fraction=clipped / below,
         grad_norm=norm,
+        skipped=skipped,
         learning_rate=rate,
         tokens=tokens,
     )

@@ -70,6 +70,7 @@ class DpoMetrics:
     chosen_logp: Float[Array, ""]  # of a whole response, nats
     rejected_logp: Float[Array, ""]
     grad_norm: Float[Array, ""]  # before clipping
+    skipped: Float[Array, ""]  # 1 when the update was not made: loss or gradient not finite
     learning_rate: Float[Array, ""]
     tokens: Float[Array, ""]  # response tokens of both sides
     pairs: Float[Array, ""]
@@ -134,10 +135,16 @@ def _step(
     tokens, pairs = sums.pop("tokens"), sums.pop("pairs")
     below = jnp.maximum(pairs, 1.0)
     gradient = jax.tree.map(lambda g: g / below, gradient)
-    state, norm, rate = advance(state, gradient, hyper.optimizer)
+    sound = jnp.isfinite(sums["loss"])
+    state, norm, rate, skipped = advance(state, gradient, hyper.optimizer, sound)
     means = {name: total / below for name, total in sums.items()}
     return state, DpoMetrics(
-        **means, grad_norm=norm, learning_rate=rate, tokens=tokens, pairs=pairs
+        **means,
+        grad_norm=norm,
+        skipped=skipped,
+        learning_rate=rate,
+        tokens=tokens,
+        pairs=pairs,
     )
 
 

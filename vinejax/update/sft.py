@@ -48,6 +48,7 @@ class SftMetrics:
     loss: Float[Array, ""]  # nats, mean over examples of means over tokens
     entropy: Float[Array, ""]  # mean over response tokens
     grad_norm: Float[Array, ""]  # before clipping
+    skipped: Float[Array, ""]  # 1 when the update was not made: loss or gradient not finite
     learning_rate: Float[Array, ""]
     tokens: Float[Array, ""]  # response tokens
     examples: Float[Array, ""]
@@ -85,12 +86,14 @@ def _step(
     total, examples, entropy = jax.tree.map(lambda x: x.sum(0), statistics)
     below = jnp.maximum(examples, 1.0)
     gradient = jax.tree.map(lambda g: g / below, gradient)
-    state, norm, rate = advance(state, gradient, hyper.optimizer)
+    sound = jnp.isfinite(total)
+    state, norm, rate, skipped = advance(state, gradient, hyper.optimizer, sound)
     tokens = masked.count(where)
     return state, SftMetrics(
         loss=total / below,
         entropy=entropy / jnp.maximum(tokens, 1.0),
         grad_norm=norm,
+        skipped=skipped,
         learning_rate=rate,
         tokens=tokens,
         examples=examples,

@@ -1,13 +1,13 @@
 """The trainer's state, and how it lies on the mesh."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from vinejax import policy, sharding
 from vinejax.update import optimizer
@@ -69,10 +69,26 @@ def shardings(hyper: Trainable, mesh: Mesh, axes: Any = None) -> State:
     return State(params, moments, step=whole)
 
 
+class Advanced(NamedTuple):
+    """A state after an optimizer step, and what there is to say about the step."""
+
+    state: State
+    norm: Float[Array, ""]  # of the gradient, before clipping
+    rate: Float[Array, ""]  # learning rate
+    skipped: Float[Array, ""]  # 1 when nothing but the step counter changed
+
+
 def advance(
-    state: State, gradient: Any, settings: Optimizer
-) -> tuple[State, Float[Array, ""], Float[Array, ""]]:
-    """One optimizer step; also the gradient's norm before clipping, and the learning rate."""
-    rate = optimizer.learning_rate(settings, state.step)
-    params, opt_state = optimizer.apply(settings, gradient, state.opt_state, state.params, rate)
-    return State(params, opt_state, state.step + 1), optax.tree.norm(gradient), rate
+    state: State, gradient: Any, settings: Optimizer, sound: Bool[Array, ""] | bool = True
+) -> Advanced:
+    """One optimizer step, skipped where the gradient's norm is not finite or `sound` is False.
+
+    A skipped step leaves parameters and moments as they are, bit for bit; the step counts.
+    """
+    rate, norm = optimizer.learning_rate(settings, state.step), optax.tree.norm(gradient)
+    sound = jnp.isfinite(norm) & sound
+    before = state.params, state.opt_state
+    after = optimizer.apply(settings, gradient, state.opt_state, state.params, rate)
+    params, opt_state = jax.tree.map(lambda new, old: jnp.where(sound, new, old), after, before)
+    skipped = 1 - sound.astype(jnp.float32)
+    return Advanced(State(params, opt_state, state.step + 1), norm, rate, skipped)

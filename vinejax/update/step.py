@@ -85,6 +85,7 @@ class Metrics:
     advantage: Float[Array, ""]  # raw
     advantage_std: Float[Array, ""]
     grad_norm: Float[Array, ""]  # before clipping
+    skipped: Float[Array, ""]  # 1 when the update was not made: loss or gradient not finite
     learning_rate: Float[Array, ""]
     tokens: Float[Array, ""]  # response tokens
     sequences: Float[Array, ""]
@@ -173,9 +174,10 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
     # A mean ratio that is not a number is above every threshold.
     guarded = ~(gain.ratio / tokens <= hyper.ratio_guard)
     gradient = jax.tree.map(lambda g: jnp.where(guarded, 0.0, g / below), gradient)
-    state, norm, rate = advance(state, gradient, hyper.optimizer)
     policy_loss = jnp.where(guarded, 0.0, gain.loss / below)
     kl_loss = jnp.where(guarded, 0.0, hyper.kl * drift.loss / sequences)
+    sound = jnp.isfinite(gain.ratio) & jnp.isfinite(policy_loss + kl_loss)
+    state, norm, rate, skipped = advance(state, gradient, hyper.optimizer, sound)
     return state, Metrics(
         loss=policy_loss + kl_loss,
         policy_loss=policy_loss,
@@ -191,6 +193,7 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
         advantage=masked.mean(batch.advantages, where),
         advantage_std=jnp.sqrt(masked.var(batch.advantages, where)),
         grad_norm=norm,
+        skipped=skipped,
         learning_rate=rate,
         tokens=gain.tokens,
         sequences=found,

@@ -56,7 +56,7 @@ def method_of(graders):
         context = Context(
             setup,
             Path("nowhere"),
-            Learner(setup, PARAMS),
+            Learner(setup, PARAMS, Path("nowhere")),
             policy.unstack(start, MODEL),
             lambda: start,
             graders,

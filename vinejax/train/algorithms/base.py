@@ -158,7 +158,8 @@ class PolicyGradient(Algorithm):
         reference = credit.reference or self.score_reference(batch, clock)
         with clock("update"):
             learned = context.learner.learn(iteration, batch, credit, reference)
-        learned |= self.after_update(iteration, batch, credit, clock)
+        more = self.after_update(iteration, batch, credit, clock)
+        learned |= more | {"skipped": learned["skipped"] + more.get("skipped", 0)}
         metrics = measures.of_iteration(batch, credit, learned, reference.tokens)
         return metrics, measures.rollout_records(batch, credit, context.setup.tokenizer)
 

@@ -1,5 +1,7 @@
 """PPO (Schulman et al., arXiv 1707.06347): a second network, the critic, predicts the values."""
 
+from collections.abc import Iterator
+
 import jax
 import numpy as np
 
@@ -9,6 +11,8 @@ from vinejax.train import learning
 from vinejax.train.algorithms.base import Context, Metrics, PolicyGradient
 from vinejax.train.clock import Clock
 from vinejax.train.credit import Credit
+from vinejax.train.setup import Setup
+from vinejax.train.skipped import Skips
 from vinejax.train.trajectories import Trajectories
 
 
@@ -23,11 +27,13 @@ class PPO(PolicyGradient):
         setup = context.setup
         settings = hyper(setup.config, setup.model)
         mesh = None if setup.mesh.size == 1 else setup.mesh
-        key = rng.fold_name(rng.key(setup.config.seed), "critic")
-        self.state = update.init_critic(context.start(), settings, key, mesh)
+        self.state = first_critic(setup, context.start())
         self._update = update.make_critic_step(settings, mesh)
         self._values = update.make_values(settings, mesh)
         self._gae = jax.jit(advantages.gae)
+        own = setup.config.critic.learning_rate is not None
+        rate = "critic.learning_rate" if own else "update.learning_rate"
+        self._skips = Skips(setup.config, context.out, rate)
 
     def assign(
         self, iteration: int, batch: Trajectories, weights: policy.DecodeWeights, clock: Clock
@@ -66,13 +72,20 @@ class PPO(PolicyGradient):
             "old_values": learning.over_responses(batch, values),
         }
         mesh, results = self.context.setup.mesh, []
-        with clock("critic"):
+
+        def make() -> Iterator[dict[str, np.ndarray]]:
             for part in learning.minibatches(config, iteration, passes(config), rows, mesh):
                 del part["at"]  # values are asked for at every token
+                yield part
+
+        with clock("critic"):
+            for part in make():
                 placed = sharding.place(part, self._update.batch_sharding)
                 self.state, metrics = self._update.step(self.state, update.CriticBatch(**placed))
                 results.append(metrics)
-            learned = learning.combine(jax.device_get(results))
+            results = jax.device_get(results)
+            self._skips.look(results, make())
+            learned = learning.combine(results)
         value, target = np.concatenate(values), np.concatenate(returns)
         return {
             "value": float(value.mean()) if len(value) else 0.0,
@@ -80,6 +93,7 @@ class PPO(PolicyGradient):
             "value_clip_fraction": learned["clip_fraction"],
             "value_explained_variance": explained_variance(value, target),
             "critic_grad_norm": learned["grad_norm"],
+            "skipped": learned["skipped"],  # of the critic's updates; the policy's are added
             "critic_learning_rate": learned["learning_rate"],
             "tokens_scored_critic": int(rows["length"].sum()),
             "tokens_trained_critic": int(learned["tokens"]),
@@ -93,6 +107,14 @@ class PPO(PolicyGradient):
             part = [rows[name][start : start + size] for name in ("tokens", "length")]
             found.append(self._values(self.state.params, *sharding.place(part, placement)))
         return np.concatenate(jax.device_get(found))
+
+
+def first_critic(setup: Setup, start: policy.Params) -> update.State:
+    """The critic before any update, on a copy of the backbone of `start`."""
+    settings = hyper(setup.config, setup.model)
+    mesh = None if setup.mesh.size == 1 else setup.mesh
+    key = rng.fold_name(rng.key(setup.config.seed), "critic")
+    return update.init_critic(start, settings, key, mesh)
 
 
 def hyper(config: Config, model: policy.LlamaConfig) -> update.CriticHyper:

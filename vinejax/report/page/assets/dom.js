@@ -68,3 +68,13 @@ function theme(name) {
   else document.documentElement.dataset.theme = name;
   for (const redraw of onTheme) redraw();
 }
+
+function showThemes() {
+  const current = remembered("theme") ?? "auto";
+  choice(byId("themes"), [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], current, (name) => {
+    remember("theme", name);
+    theme(name);
+  });
+  theme(current);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => onTheme.forEach((redraw) => redraw()));
+}

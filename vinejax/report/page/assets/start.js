@@ -1,15 +1,5 @@
 // Order of work: what can be read at once, then the viewer, then the charts, whose library is large.
 
-function showThemes() {
-  const current = remembered("theme") ?? "auto";
-  choice(byId("themes"), [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], current, (name) => {
-    remember("theme", name);
-    theme(name);
-  });
-  theme(current);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => onTheme.forEach((redraw) => redraw()));
-}
-
 function showViewer() {
   const notes = about.runs.flatMap((run) => run.notes.map((note) => (about.runs.length > 1 ? `${run.name}: ${note}` : note)));
   const place = byId("viewer");

@@ -1,0 +1,141 @@
+"""The command on small runs: what it writes, resuming, wrong usage."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import analyze
+from tests.e2e import runs
+from vinejax import analysis
+from vinejax.analysis import run as analysis_run
+from vinejax.analysis import values
+from vinejax.config import UserError
+from vinejax.report import write_json
+from vinejax.train import folder
+
+FLAGS = ("--states=8", "--rollouts=8", "--actions=4")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run of PPO with checkpoints 2 and 4."""
+    out = tmp_path_factory.mktemp("analyze") / "run"
+    runs.train(*runs.flags(out, algorithm="ppo"))
+    return out
+
+
+@pytest.mark.slow
+def test_the_command_analyses_all_checkpoints_and_goes_on(trained, tmp_path, capsys, monkeypatch):
+    before, out = runs.contents(trained), tmp_path / "out"
+    sampled, original = [], values.sample
+
+    def sample(policy, *args):
+        sampled.append(policy.iteration)
+        if len(sampled) == 3:
+            raise KeyboardInterrupt
+        return original(policy, *args)
+
+    monkeypatch.setattr(values, "sample", sample)
+    arguments = [f"--run={trained}", f"--out={out}", *FLAGS, "--json"]
+    with runs.one_device():
+        assert analyze.main(arguments) == 1  # killed at the third checkpoint
+        assert sampled == [0, 2, 4]
+        capsys.readouterr()
+        first = runs.contents(out)
+        assert analyze.main(arguments) == 0
+        assert sampled == [0, 2, 4, 4]
+        result = json.loads(capsys.readouterr().out)
+        assert analyze.main(arguments) == 0
+    assert sampled == [0, 2, 4, 4]  # nothing was made again
+    again = json.loads(capsys.readouterr().out)
+    assert again == result
+    assert runs.contents(out).items() >= first.items()
+    assert runs.contents(trained) == before
+    assert [at["iteration"] for at in result["values"]] == [0, 2, 4]
+    names = {"mc_1", "mc_2", "mc_3", "mc_9", "critic", "group_mean", "leave_one_out", "constant"}
+    assert all(set(at["predictors"]) == names for at in result["values"])
+    assert [at["iteration"] for at in result["actions"]] == [0, 2]
+    assert [p["iteration"] for p in result["curves"]["points"]] == [2, 4]
+    assert json.loads((out / "values.json").read_text())["values"] == result["values"]
+    assert (out / "analysis.html").stat().st_size < 3_000_000
+    # Another number of rollouts is another question.
+    with runs.one_device():
+        more = [*arguments[:2], "--states=8", "--rollouts=9", "--actions=0", "--checkpoints=newest"]
+        assert analyze.main(more) == 0
+    assert sampled == [0, 2, 4, 4, 4]
+    assert "analysis.html shows it" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_critic_is_that_of_its_checkpoint(trained, tmp_path):
+    with runs.one_device():
+        asked = analysis.Asked(states=8, rollouts=2, actions=0)
+        analysis.analyse(trained, tmp_path, asked, "0,4", lambda _: None)
+    records = [json.loads((tmp_path / f"values-00000{i}.json").read_text()) for i in (0, 4)]
+    by_prefix = [
+        {
+            (p, s): c
+            for p, s, c in zip(r["problem"], r["step"], r["predicted"]["critic"], strict=True)
+        }
+        for r in records
+    ]
+    assert by_prefix[0] != by_prefix[1]
+
+
+def holding(tmp_path: Path, *steps: int) -> Path:
+    """A run folder whose checkpoints are empty folders."""
+    config = runs_config()
+    folder.write(tmp_path, config)
+    for name, step in (("sft", 60), *(("policy", s) for s in steps)):
+        place = tmp_path / "checkpoints" / name / str(step)
+        place.mkdir(parents=True)
+        write_json(place / "files.json", {})
+    return tmp_path
+
+
+def runs_config():
+    from experiments import configs
+
+    return configs.get("tiny")
+
+
+def test_checkpoints_are_chosen(tmp_path):
+    place = holding(tmp_path, 20, 10)
+    choose = analysis_run.choose
+    assert choose(place, runs_config(), "all") == [0, 10, 20]
+    assert choose(place, runs_config(), "newest") == [20]
+    assert choose(place, runs_config(), "20,0") == [0, 20]
+    for wrong in ("5", "10,x", "", "0,10,"):
+        with pytest.raises(UserError, match="give all, newest, or some of 0,10,20"):
+            choose(place, runs_config(), wrong)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--run=DIR is missing"),
+        (["--run=nowhere"], "nowhere, which holds no run"),
+        (["--run=nowhere", "--states=0"], "--states is 0"),
+        (["--run=nowhere", "--rollouts=0"], "--rollouts is 0"),
+        (["--run=nowhere", "--actions=-1"], "--actions is -1"),
+        (["--run=nowhere", "--rollout=3"], "did you mean --rollouts"),
+    ],
+)
+def test_wrong_usage_is_refused(flags, message, capsys):
+    assert analyze.main(flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_bad_places_are_refused_before_anything_is_written(tmp_path, capsys):
+    place = holding(tmp_path / "run", 10)
+    before = runs.contents(tmp_path)
+    assert analyze.main([f"--run={place}", "--checkpoints=7"]) == 2
+    assert "no checkpoint '7'" in capsys.readouterr().err
+    assert analyze.main([f"--run={place}", f"--out={place / 'config.json'}"]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+    folder.write(tmp_path / "young", runs_config())
+    assert analyze.main([f"--run={tmp_path / 'young'}"]) == 2
+    assert "no checkpoint yet" in capsys.readouterr().err
+    (tmp_path / "young" / "config.json").unlink()
+    assert {p: c for p, c in runs.contents(tmp_path).items() if p.startswith("run")} == before

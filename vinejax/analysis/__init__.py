@@ -1,0 +1,5 @@
+"""Why a run works: predicted values against true ones, next steps ranked, accuracy against cost."""
+
+from vinejax.analysis.run import Asked, analyse
+
+__all__ = ["Asked", "analyse"]

@@ -1,0 +1,152 @@
+"""analysis.html: the figures of all analyses in one file that needs no network.
+
+Scripts, styles and the chart library are those of the report's page (`report.page`).
+"""
+
+import html
+import string
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vinejax.analysis import charts
+from vinejax.analysis.charts import Chart
+from vinejax.config import Config
+from vinejax.files import write_atomic
+from vinejax.report.page import blocks, tables
+
+Results = Mapping[str, Any]
+
+
+def write(
+    path: Path,
+    run: str,
+    config: Config,
+    rollouts: int,
+    result: Results,
+    raw: Mapping[int, Results],
+) -> None:
+    """Writes the page of `result`, as `run.analyse` returns it, and of raw values by checkpoint."""
+    write_atomic(path, render(run, config, rollouts, result, raw).encode())
+
+
+def render(
+    run: str, config: Config, rollouts: int, result: Results, raw: Mapping[int, Results]
+) -> str:
+    """The HTML of the page."""
+    shared, own = (resources.files(f"vinejax.{part}") / "assets" for part in PARTS)
+    script = "".join((shared / name).read_text("utf-8") for name in ("dom.js", "curves.js"))
+    script += (own / "analysis.js").read_text("utf-8")
+    library = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
+    sections, all_charts = _sections(rollouts, result, raw)
+    hashes = " ".join(map(blocks.policy_hash, (script, library)))
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return string.Template((own / "page.html").read_text("utf-8")).substitute(
+        title=tables.escaped(f"{config.algorithm} on {config.task.name}, seed {config.seed}"),
+        subtitle=tables.escaped(run),
+        policy=html.escape(policy, quote=True),
+        style=(shared / "page.css").read_text("utf-8"),
+        sections="".join(sections),
+        about=blocks.plain_json({"charts": all_charts}),
+        data=blocks.element("charts", blocks.squeeze(library.encode(), level=9)),
+        script=script,
+    )
+
+
+PARTS = ("report.page", "analysis")
+
+
+def _sections(
+    rollouts: int, result: Results, raw: Mapping[int, Results]
+) -> tuple[list[str], list[Chart]]:
+    """HTML of the sections, and their charts in order."""
+    at_values, at_actions = result["values"], result["actions"]
+    parts = [
+        (
+            "Values",
+            f"What predictors say a state is worth, against the mean of {rollouts} fresh rollouts. "
+            "Bars are 95 % intervals over problems (bootstrap).",
+            charts.of_values(at_values) + charts.of_states(at_values, raw),
+            _values_table(at_values),
+        ),
+        (
+            "Best of the next steps",
+            "How often a predictor finds the best of up to 5 sampled next steps, over states where "
+            "they differ by more than 0.1. Ties count by chance.",
+            charts.of_actions(at_actions),
+            _actions_table(at_actions),
+        ),
+        (
+            "Accuracy and what it cost",
+            "Validation pass@1. KL and training reward are means over the 4 iterations around "
+            "a validation.",
+            charts.of_curves(result["curves"]),
+            "",
+        ),
+    ]
+    sections, found = [], []
+    for title, about, own, table in parts:
+        if not own:
+            continue
+        for chart in own:
+            chart["id"] = f"chart-{len(found)}"
+            found.append(chart)
+        sections.append(
+            f'<section><h2>{tables.escaped(title)}</h2><p class="muted">{tables.escaped(about)}</p>'
+            f'<div class="charts">{"".join(map(_card, own))}</div>{table}</section>'
+        )
+    return sections, found
+
+
+def _card(chart: Chart) -> str:
+    title, about = tables.escaped(chart["title"]), tables.escaped(chart["about"])
+    place = f'<div class="plot" id="{chart["id"]}"></div>'
+    return f'<div class="chart"><h3>{title}</h3><p>{about}</p>{place}</div>'
+
+
+def _values_table(results: Sequence[Results]) -> str:
+    head = ["checkpoint, predictor", *charts.TITLES.values(), "calibration error"]
+    rows = [
+        [
+            f"{at['iteration']}: {charts.name_of(name)}",
+            *(_number(found[metric]) for metric in charts.TITLES),
+            f"{found['calibration']['error']:.3f}",
+        ]
+        for at in results
+        for name, found in at["predictors"].items()
+    ]
+    return tables.table(head, rows)
+
+
+def _actions_table(results: Sequence[Results]) -> str:
+    names = list(dict.fromkeys(n for at in results for n in at["predictors"]))
+    head = [
+        "checkpoint",
+        "tried",
+        "3 or more",
+        "with spread",
+        "chance",
+        *map(charts.name_of, names),
+    ]
+    rows = [
+        [
+            str(at["iteration"]),
+            *(str(at[n]) for n in ("tried", "with_alternatives", "with_spread")),
+            "-" if at["chance"] is None else f"{at['chance']:.3f}",
+            *(_number(at["predictors"].get(n)) for n in names),
+        ]
+        for at in results
+    ]
+    return tables.table(head, rows)
+
+
+def _number(found: Mapping[str, float | None] | None) -> str:
+    if found is None or found["value"] is None:
+        return "-"
+    if found["low"] is None:
+        return f"{found['value']:.3f}"
+    return f"{found['value']:.3f} ({found['low']:.3f} to {found['high']:.3f})"

@@ -82,6 +82,13 @@ def test_the_spellings_of_accelerators_are_read():
     assert [(c.devices, c.whole, c.bytes) for c in scatters] == [(4, 128, 96)] * 2
 
 
+def test_attributes_with_line_breaks_end_no_computation():
+    """Those of Pallas kernels do, in what a TPU's compiler prints."""
+    kernel = '  %k = f32[8,4]{1,0} custom-call(%a), frontend_attributes={x={\n"y":"z"\n}}, m={}\n'
+    text = TEXT.replace("  %n =", f"{kernel}  %n =")
+    assert collectives.find(text, 8) == collectives.find(TEXT, 8)
+
+
 LOOP = """\
 HloModule m
 

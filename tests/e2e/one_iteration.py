@@ -55,10 +55,21 @@ def exported(out: Path) -> policy.Params:
     return policy.load_hf(to)[1]
 
 
+SCORED = ("ref_logp", "advantages")  # of a rollout record; all else is exact
+
+
 def assert_same(out: Path, alone: Path, iteration: int = 1) -> None:
     """Compares an iteration of two runs, and if it is their last one the policies."""
-    ours, theirs = read_rollouts(out, iteration), read_rollouts(alone, iteration)
-    assert ours == theirs
+    for ours, theirs in zip(
+        read_rollouts(out, iteration), read_rollouts(alone, iteration), strict=True
+    ):
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            # Scores and what follows from them: digits of fp32 depend on the shapes of a batch.
+            same = value == (
+                pytest.approx(theirs[name], rel=1e-5, abs=1e-5) if name in SCORED else theirs[name]
+            )
+            assert same, name
     a, b = (runs.metrics(folder)[iteration - 1] for folder in (out, alone))
     assert a.keys() == b.keys()
     for key in a.keys() - OF_THE_LAYOUT:

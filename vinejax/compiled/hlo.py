@@ -20,6 +20,8 @@ _ROLE = re.compile(r"(body|condition)=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_BEGIN = re.compile(r"\s+(?:ROOT )?%?[\w.\-]+ = ")
+_END = re.compile(r"\}(?:, execution_thread=.*)?\s*$")
 _OPENING, _CLOSING = "({[", ")}]"
 
 
@@ -186,17 +188,20 @@ class Module:
 def parse(text: str) -> Module:
     """The module that `text` prints. Raises ValueError when it has no entry computation."""
     computations: dict[str, Computation] = {}
-    entry, name, lines = "", "", []
+    entry, name = "", ""
+    lines: list[str] = []
     for line in text.splitlines():
         header = re.match(r"(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$", line.rstrip())
         if header and " = " not in line.split("(")[0]:
             name, lines = header.group(2), []
             entry = name if header.group(1) else entry
-        elif line.startswith("}") and name:
-            computations[name] = Computation(name, tuple(lines))
+        elif name and _END.match(line):
+            computations[name] = Computation(name, tuple(_instruction(text) for text in lines))
             name = ""
-        elif name and " = " in line:
-            lines.append(_instruction(_COMMENT.sub("", line)))
+        elif name and _BEGIN.match(line):
+            lines.append(_COMMENT.sub("", line))
+        elif name and lines:  # attributes that hold line breaks, as those of Pallas kernels do
+            lines[-1] += line
     if not entry:
         raise ValueError("the text has no ENTRY computation: give compiled.as_text()")
     return Module(computations, entry)

@@ -114,7 +114,8 @@ class Tokenizer(abc.ABC):
         are a continuation, and `decode(a, start=True) + decode(b) == decode(a + b, start=True)`
         wherever the cut is not inside a character.
         """
-        return self._joined(ids, start)[0].decode("utf-8", errors="replace")
+        joined = b"".join(self._pieces(ids))
+        return joined[self._dropped(joined, start) :].decode("utf-8", errors="replace")
 
     def char_starts(self, ids: Sequence[int], start: bool = False) -> list[int]:
         """The index in `decode(ids, start)` of the character in which each id starts.
@@ -122,20 +123,27 @@ class Tokenizer(abc.ABC):
         An id that starts inside a multi-byte character has that character's index; a special token
         has the index of what follows it (the text's length if it is last).
         """
-        joined, offsets = self._joined(ids, start)
-        characters = _character_of_byte(joined)
-        return [int(characters[offset]) for offset in offsets]
-
-    def _joined(self, ids: Sequence[int], start: bool) -> tuple[bytes, list[int]]:
-        """The bytes of `ids` and each id's offset in them."""
-        pieces = [self.token_bytes(token) for token in ids]
+        pieces = self._pieces(ids)
         joined = b"".join(pieces)
-        dropped = 1 if start and self.dummy_space and joined.startswith(b" ") else 0
-        offsets, at = [], -dropped
+        dropped = self._dropped(joined, start)
+        characters = _character_of_byte(joined[dropped:])
+        starts, at = [], -dropped
         for piece in pieces:
-            offsets.append(max(at, 0))
+            starts.append(int(characters[max(at, 0)]))
             at += len(piece)
-        return joined[dropped:], offsets
+        return starts
+
+    def _pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each id; tens of thousands of texts an iteration go through here."""
+        if len(ids) and not (min(ids) >= 0 and max(ids) < self.vocab_size):
+            for token in ids:
+                self.token_bytes(token)  # names the one that is outside
+        table = self.bytes_of_ids
+        return [table[token] for token in ids]
+
+    def _dropped(self, joined: bytes, start: bool) -> int:
+        """How many bytes in front are no text: a dummy space."""
+        return int(start and self.dummy_space and joined.startswith(b" "))
 
 
 def _character_of_byte(data: bytes) -> np.ndarray:

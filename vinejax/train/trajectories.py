@@ -55,6 +55,10 @@ class Trajectories:
         ]
 
 
+# As integers: to read a member of an enumeration takes longer than to compare with it.
+_STOP, _CUT_OFF = int(Finish.STOP), (int(Finish.LENGTH), int(Finish.ERROR))
+
+
 def with_texts(problems: Sequence[Problem], count: int = TEXTS_KEPT) -> list[int]:
     """Which trajectories have their texts written out, by the problem of each trajectory.
 
@@ -81,7 +85,7 @@ def response_text(setup: Setup, tokens: np.ndarray, finish: int) -> tuple[str, i
     """
     ids = tokens.tolist()
     text = setup.tokenizer.decode(ids)
-    if finish != Finish.STOP:
+    if finish != _STOP:
         return text, len(ids)
     at = stop.find(text, setup.task.stop)
     return text[:at], int((np.array(setup.tokenizer.char_starts(ids)) < at).sum())
@@ -98,7 +102,7 @@ def read_response(setup: Setup, samples: sampler.Samples, j: int) -> Response:
 
 def is_cut_off(setup: Setup, finish: int, text: str) -> bool:
     """Whether a response counts as unfinished, and so is not graded."""
-    return finish in (Finish.LENGTH, Finish.ERROR) or not setup.task.finished(text)
+    return finish in _CUT_OFF or not setup.task.finished(text)
 
 
 def with_end(setup: Setup, response: Response, cut: bool, prompt_length: int) -> Response:

@@ -204,13 +204,13 @@ class Vines:
             cache=cache,
         )
         texts, cut, shown = [], [], {}
-        for j in range(len(jobs)):
+        for j, finish in enumerate(samples.finish.tolist()):
             m = self.members[0] + int(jobs.trunk[j])
             begun = self._tokens[jobs.trunk[j]][len(batch.prompts[m]) : jobs.prefix_length[j]]
             new = samples.tokens[j, : samples.length[j]]
-            text, _ = response_text(setup, np.concatenate([begun, new]), samples.finish[j])
+            text, _ = response_text(setup, np.concatenate([begun, new]), finish)
             texts.append((batch.problems[m], text))
-            cut.append(is_cut_off(setup, samples.finish[j], text))
+            cut.append(is_cut_off(setup, finish, text))
             if int(node[j]) in self._shown_states:
                 shown[j] = text[len(setup.tokenizer.decode(begun.tolist())) :]
             if self._tree is not None and self._pool is not None:

@@ -1,7 +1,8 @@
 """How good a run's values are, by checkpoint, and what its accuracy cost: the paper's analyses.
 
 python -m experiments.analyze --run=DIR [--out=DIR/analysis] [--states=200] [--rollouts=256]
-                              [--actions=100] [--checkpoints=all|newest|N,M] [--json]
+                              [--actions=100] [--alternatives=3]
+                              [--checkpoints=all|newest|N,M] [--json]
 
 From the policy of every kept checkpoint, and from the start of reinforcement learning (0), states
 are sampled; their true values are means of fresh rollouts. Against these are set rollouts of their
@@ -36,6 +37,7 @@ class AnalyzeFlags:
     states: int = 200  # Of each checkpoint: states whose values are predicted.
     rollouts: int = 256  # Of a true value.
     actions: int = 100  # Of the first two checkpoints: states whose next steps are ranked; 0: none.
+    alternatives: int = 3  # Distinct ones of 5 sampled next steps that such a state has at least.
     checkpoints: str = "all"  # all, newest, or iterations such as 0,10,20; 0 is the start.
     json: bool = False  # Print the metrics as one JSON line, last on standard output.
 
@@ -45,7 +47,7 @@ def run(argv: list[str]) -> None:
     flags = cli.parse_flags(argv, AnalyzeFlags(), "python -m experiments.analyze", __doc__ or "")
     if flags.run is None:
         raise ConfigError("--run=DIR is missing: give the folder of a run")
-    for name, least in (("states", 1), ("rollouts", 1), ("actions", 0)):
+    for name, least in (("states", 1), ("rollouts", 1), ("actions", 0), ("alternatives", 2)):
         if getattr(flags, name) < least:
             raise ConfigError(f"--{name} is {getattr(flags, name)}: give {least} or more")
     cli.use_compile_cache()
@@ -53,7 +55,7 @@ def run(argv: list[str]) -> None:
     from vinejax.analysis.run import PAGE
 
     out = flags.out or flags.run / "analysis"
-    asked = analysis.Asked(flags.states, flags.rollouts, flags.actions)
+    asked = analysis.Asked(flags.states, flags.rollouts, flags.actions, flags.alternatives)
     result = analysis.analyse(flags.run, out, asked, flags.checkpoints, _note)
     if flags.json:
         cli.print_json({"run": str(flags.run), "out": str(out)} | result)

@@ -1,15 +1,16 @@
 """The command on small runs: what it writes, resuming, wrong usage."""
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
 
-from experiments import analyze
+from experiments import analyze, configs
 from tests.e2e import runs
 from vinejax import analysis
 from vinejax.analysis import run as analysis_run
-from vinejax.analysis import values
+from vinejax.analysis import actions, values
 from vinejax.config import UserError
 from vinejax.report import write_json
 from vinejax.train import folder
@@ -85,8 +86,7 @@ def test_the_critic_is_that_of_its_checkpoint(trained, tmp_path):
 
 def holding(tmp_path: Path, *steps: int) -> Path:
     """A run folder whose checkpoints are empty folders."""
-    config = runs_config()
-    folder.write(tmp_path, config)
+    folder.write(tmp_path, configs.get("tiny"))
     for name, step in (("sft", 60), *(("policy", s) for s in steps)):
         place = tmp_path / "checkpoints" / name / str(step)
         place.mkdir(parents=True)
@@ -94,21 +94,61 @@ def holding(tmp_path: Path, *steps: int) -> Path:
     return tmp_path
 
 
-def runs_config():
-    from experiments import configs
+def test_an_interrupted_analysis_goes_on(tmp_path, monkeypatch):
+    place, out, sampled = holding(tmp_path / "run", 10, 20), tmp_path / "out", []
 
-    return configs.get("tiny")
+    def sample(kind, record):
+        def made(iteration, *_):
+            if len(sampled) == 3:
+                sampled.append("cut short")
+                raise KeyboardInterrupt
+            sampled.append((kind, iteration))
+            return record
+
+        return made
+
+    columns = {"problem": ["a", "b"], "step": [0, 1], "truth": [0.0, 1.0]}
+    seen = columns | {"predicted": {"mc_1": [0.0, 0.5]}}
+    ranked = {"tried": 1, "problem": ["a"], "step": [1], "truth": [[0.0, 1.0, 0.0]]}
+    ranked |= {"predicted": {"mc_1": [[0.0, 1.0, 0.0]]}}
+    monkeypatch.setattr(analysis_run, "prepare", lambda config: (None, None))
+    monkeypatch.setattr(analysis_run, "graders_of", lambda config: contextlib.nullcontext())
+    monkeypatch.setattr(analysis_run, "_policy", lambda run, setup, start, iteration, *_: iteration)
+    monkeypatch.setattr(values, "reached", lambda *_: [])
+    monkeypatch.setattr(values, "sample", sample("values", seen))
+    monkeypatch.setattr(actions, "sample", sample("actions", ranked))
+
+    def analyse(**asked):
+        return analysis.analyse(place, out, analysis.Asked(**asked), "all", lambda _: None)
+
+    with pytest.raises(KeyboardInterrupt):
+        analyse()
+    first = [("values", 0), ("actions", 0), ("values", 10)]
+    assert sampled == [*first, "cut short"]
+    torn = out / ".actions-000010.json.tmp"  # as a kill leaves it
+    torn.write_text('{"asked"')
+    result = analyse()
+    assert sampled[4:] == [("actions", 10), ("values", 20)]
+    assert [at["predictors"]["mc_1"]["mae"]["value"] for at in result["values"]] == [0.25] * 3
+    assert [at["with_spread"] for at in result["actions"]] == [1, 1]
+    assert analyse() == result
+    assert len(sampled) == 6  # all was read
+    analyse(rollouts=9, actions=0)  # another question
+    assert sampled[6:] == [("values", 0), ("values", 10), ("values", 20)]
+    (place / "config.json").write_bytes((place / "config.json").read_bytes() + b" ")
+    analyse(rollouts=9, actions=0)  # another run, for all that is known
+    assert len(sampled) == 12
 
 
 def test_checkpoints_are_chosen(tmp_path):
     place = holding(tmp_path, 20, 10)
     choose = analysis_run.choose
-    assert choose(place, runs_config(), "all") == [0, 10, 20]
-    assert choose(place, runs_config(), "newest") == [20]
-    assert choose(place, runs_config(), "20,0") == [0, 20]
+    assert choose(place, configs.get("tiny"), "all") == [0, 10, 20]
+    assert choose(place, configs.get("tiny"), "newest") == [20]
+    assert choose(place, configs.get("tiny"), "20,0") == [0, 20]
     for wrong in ("5", "10,x", "", "0,10,"):
         with pytest.raises(UserError, match="give all, newest, or some of 0,10,20"):
-            choose(place, runs_config(), wrong)
+            choose(place, configs.get("tiny"), wrong)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +159,7 @@ def test_checkpoints_are_chosen(tmp_path):
         (["--run=nowhere", "--states=0"], "--states is 0"),
         (["--run=nowhere", "--rollouts=0"], "--rollouts is 0"),
         (["--run=nowhere", "--actions=-1"], "--actions is -1"),
+        (["--run=nowhere", "--alternatives=1"], "--alternatives is 1"),
         (["--run=nowhere", "--rollout=3"], "did you mean --rollouts"),
     ],
 )
@@ -134,7 +175,7 @@ def test_bad_places_are_refused_before_anything_is_written(tmp_path, capsys):
     assert "no checkpoint '7'" in capsys.readouterr().err
     assert analyze.main([f"--run={place}", f"--out={place / 'config.json'}"]) == 2
     assert "cannot be written to" in capsys.readouterr().err
-    folder.write(tmp_path / "young", runs_config())
+    folder.write(tmp_path / "young", configs.get("tiny"))
     assert analyze.main([f"--run={tmp_path / 'young'}"]) == 2
     assert "no checkpoint yet" in capsys.readouterr().err
     (tmp_path / "young" / "config.json").unlink()

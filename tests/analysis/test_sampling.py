@@ -83,7 +83,7 @@ class Recorder:
 def test_no_sample_is_in_truth_and_prediction(policy, pool, monkeypatch):
     recorder = Recorder(monkeypatch)
     values.sample(policy, pool, 24, ROLLOUTS)
-    actions.sample(policy, pool, 4, ROLLOUTS)
+    actions.sample(policy, pool, 4, 3, ROLLOUTS)
     values.reached(policy, 1)
     # Truth and estimates of values; steps, truth and estimates of actions; trajectories.
     assert len(recorder.keys) == len(set(recorder.keys)) == 6
@@ -184,15 +184,17 @@ def test_shares_of_best_steps_by_hand():
 
 
 def test_alternatives_are_distinct_next_steps_that_do_not_end_the_response(policy, pool):
-    found = actions.sample(policy, pool, 50, ROLLOUTS)
+    found = actions.sample(policy, pool, 50, 3, ROLLOUTS)
     assert found["tried"] == sum(s.step > 0 for s in pool)
     json.dumps(found)
     exact = Exact(policy.setup)
     inner = [s for s in pool if s.step > 0]
-    rows = [(s, own) for s, own in zip(inner, actions._alternatives(policy, inner)) if own]  # noqa: B905
+    each = actions.alternatives(policy, inner, 3)
+    rows = [(s, own) for s, own in zip(inner, each, strict=True) if own]
+    assert sum(map(bool, actions.alternatives(policy, inner, 2))) >= len(rows)
     assert len(rows) == len(found["truth"]) > 0
     for (state, own), measured in zip(rows, found["truth"], strict=True):
-        assert len(own) == len(measured) >= actions.LEAST
+        assert len(own) == len(measured) >= 3
         assert len({a.tokens.tobytes() for a in own}) == len(own)
         for action, value in zip(own, measured, strict=True):
             # A state at every token: a next step is one token, and one more was sampled behind it.
@@ -204,7 +206,7 @@ def test_alternatives_are_distinct_next_steps_that_do_not_end_the_response(polic
 
 def test_nothing_can_be_ranked_where_there_is_no_inner_state(policy, pool):
     prompts = [s for s in pool if s.step == 0]
-    found = actions.sample(policy, prompts, 5, ROLLOUTS)
+    found = actions.sample(policy, prompts, 5, 3, ROLLOUTS)
     assert found["tried"] == 0
     assert actions.summarise(found)["with_spread"] == 0
 

@@ -56,6 +56,8 @@ def test_scores_and_kv_are_those_of_one_device_and_each_holds_its_heads(trunks):
     (alone, cache), (together, split) = scored((1, 1, 1)), scored((1, 1, 2))
     assert_allclose(together.logp, alone.logp, atol=1e-5)
     assert_allclose(together.entropy, alone.entropy, atol=1e-5)
+    assert cache is not None
+    assert split is not None
     for ours, theirs in zip(split[1], cache[1], strict=True):
         assert_allclose(ours, theirs, atol=1e-5)
         assert {s.data.shape[1] for s in ours.addressable_shards} == {MODEL.kv_heads // 2}

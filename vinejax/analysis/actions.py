@@ -3,8 +3,9 @@
 From a state that has a step before it and one behind it, 5 continuations are sampled under
 training's rules and cut into steps anew; their next steps, equal ones once, are the alternatives.
 Left out, as in the authors' code, are continuations whose cut has no boundary at the state and
-states with fewer than 3 alternatives; and steps that end the response, behind which nothing is left
-to predict. A state counts if the true values of its alternatives differ by more than 0.1.
+states with too few alternatives (below 3 there); and steps that end the response, behind which
+nothing is left to predict. A state counts if the true values of its alternatives differ by more
+than 0.1.
 
 Ties, in words: among predictions that share the maximum a predictor chooses by chance, so it gets
 the share of them that are truly best. A constant gets exactly the chance level, which is the share
@@ -26,17 +27,19 @@ from vinejax.train.trajectories import response_text
 from vinejax.train.truth import Prefix
 from vinejax.vine import states_every, steps_of_tokens
 
-SAMPLED, LEAST = 5, 3  # next steps that are sampled of a state; distinct ones that it must have
+SAMPLED = 5  # next steps of a state
 SPREAD = 0.1  # between the best and the worst alternative
 RANKED = 2  # so many times as many states are ranked as are wanted: some have no spread
 STEPS, TRUTH, ESTIMATES = (f"analysis-actions-{name}" for name in ("steps", "truth", "estimates"))
 _SAME = 1e-9
 
 
-def sample(policy: Policy, pool: list[Reached], count: int, rollouts: int) -> Record:
-    """Alternatives of up to twice `count` states of the pool, with their truth and predictions."""
+def sample(policy: Policy, pool: list[Reached], count: int, least: int, rollouts: int) -> Record:
+    """Alternatives, `least` or more each, of up to twice `count` states, and their values."""
     inner = [s for s in pool if s.step > 0]
-    found = [(s, own) for s, own in zip(inner, _alternatives(policy, inner), strict=True) if own]
+    found = [
+        (s, own) for s, own in zip(inner, alternatives(policy, inner, least), strict=True) if own
+    ]
     found = found[: RANKED * count]
     flat = [prefix for _, own in found for prefix in own]
     k = policy.setup.config.values.k
@@ -60,8 +63,8 @@ def _rows(column: np.ndarray, sizes: list[int]) -> list[list[float]]:
     return [column[end - size : end].tolist() for end, size in zip(ends, sizes, strict=True)]
 
 
-def _alternatives(policy: Policy, states: list[Reached]) -> list[list[Prefix]]:
-    """The distinct next steps of each state, behind the state; none where there are too few."""
+def alternatives(policy: Policy, states: list[Reached], least: int) -> list[list[Prefix]]:
+    """The distinct next steps of each state, behind the state; none where fewer than `least`."""
     if not states:
         return []
     setup = policy.setup
@@ -72,7 +75,7 @@ def _alternatives(policy: Policy, states: list[Reached]) -> list[list[Prefix]]:
         if grown is not None:
             own = Prefix(states[trunk].problem, grown, states[trunk].prompt_length)
             found[trunk].setdefault(grown.tobytes(), own)
-    return [[own[key] for key in sorted(own)] if len(own) >= LEAST else [] for own in found]
+    return [[own[key] for key in sorted(own)] if len(own) >= least else [] for own in found]
 
 
 def next_step(setup: Setup, state: Prefix, samples: sampler.Samples, j: int) -> np.ndarray | None:

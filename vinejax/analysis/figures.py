@@ -127,7 +127,7 @@ def _actions_table(results: Sequence[Results]) -> str:
     head = [
         "checkpoint",
         "tried",
-        "3 or more",
+        "with alternatives",
         "with spread",
         "chance",
         *map(charts.name_of, names),

@@ -43,6 +43,7 @@ class Asked:
     states: int = 200  # whose values are predicted
     rollouts: int = 256  # of a true value (paper)
     actions: int = 100  # states whose next steps are ranked; 0: none
+    alternatives: int = 3  # distinct next steps that such a state has at least (authors)
 
 
 def analyse(
@@ -160,7 +161,8 @@ def _sample(
                 if kind == "values":
                     record = values.sample(own, pool, asked.states, asked.rollouts)
                 else:
-                    record = actions.sample(own, pool, asked.actions, asked.rollouts)
+                    least = asked.alternatives
+                    record = actions.sample(own, pool, asked.actions, least, asked.rollouts)
                 head = {"asked": mark, "iteration": iteration}
                 report.write_json(_path(out, kind, iteration), head | record)
 

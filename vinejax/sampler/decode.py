@@ -144,8 +144,9 @@ def step(
 
         x = policy.block(w, x, config, cos, sin, attend)
     x = policy.rms_norm(x, weights["final_norm"], config.norm_eps)
-    logits = policy.logits(x, weights["head"])
-    return sharding.constrain(logits, (None, None)), new, is_finite  # drawn from in whole
+    logits = sharding.constrain(policy.logits(x, weights["head"]), (None, "vocab"))
+    # Drawn from in whole; the logits come together, not the head.
+    return sharding.constrain(logits, (None, None)), new, is_finite
 
 
 def _write(
@@ -167,6 +168,9 @@ def compact(cache: Float[Array, "..."]) -> Float[Array, "..."]:
     whole of it in every step. Cells come last where a head is no whole number of lanes, which would
     be padded.
     """
+    if sharding.size("tensor") > 1:
+        # The compiler would bring the whole cache together at a constraint of its layout.
+        return sharding.constrain(cache, HEADS)
     if policy.platform() != "tpu" or cache.ndim != 4:
         return cache
     order = (0, 1, 2, 3) if cache.shape[-1] % LANES == 0 else (0, 1, 3, 2)

@@ -22,8 +22,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A stand-in for vinejax.train that records its call and does what `trained["then"]` says."""
     seen: dict[str, Any] = {"then": lambda: {"final_pass_at_1": 0.5}}
 
-    def stand_in(config: Config, out: Path, *, resume: bool, start: Any = None) -> dict[str, Any]:
-        seen.update(config=config, out=out, resume=resume, start=start)
+    def stand_in(
+        config: Config, out: Path, *, resume: bool, start: Any = None, profile: int = 0
+    ) -> dict[str, Any]:
+        seen.update(config=config, out=out, resume=resume, start=start, profile=profile)
         return seen["then"]()
 
     module = types.ModuleType("vinejax.train")
@@ -185,7 +187,8 @@ def test_help_shows_every_field(argv: list[str], capsys: pytest.CaptureFixture[s
 
 
 def test_run_is_called_with_config_folder_and_resume(trained: dict[str, Any]):
-    assert run.main(["--config=tiny", "--config.seed=3", "--resume"]) == 0
+    assert run.main(["--config=tiny", "--config.seed=3", "--resume", "--profile=2"]) == 0
+    assert trained["profile"] == 2
     assert trained["config"].seed == 3
     assert trained["out"] == Path("runs/tiny-vineppo-seed3")
     assert trained["resume"] is True

@@ -9,8 +9,8 @@ import pytest
 from experiments import analyze, configs
 from tests.e2e import runs
 from vinejax import analysis
-from vinejax.analysis import run as analysis_run
 from vinejax.analysis import actions, values
+from vinejax.analysis import run as analysis_run
 from vinejax.config import UserError
 from vinejax.report import write_json
 from vinejax.train import folder

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from vinejax import policy, sharding, update
+from vinejax import policy, sampler, sharding, update
 from vinejax.compiled import collectives, phases
 
 
@@ -146,3 +146,16 @@ def test_an_update_gathers_weights_and_never_rows(sizes):
         exchanged = [c.whole for c in found if c.kind == "all-to-all"]
         assert exchanged
         assert max(exchanged) <= own * sizes[1]
+
+
+def test_devices_that_share_a_model_send_activations_and_logits_but_no_cache():
+    """Two devices, one shard of sampling: each keeps its heads' KV to itself."""
+    mesh = sharding.make_mesh(1, 1, 2, devices=jax.devices()[:2])
+    layout = sampler.Layout(rows=2, slots=4, ring=64, chunk=16)
+    lowered = phases.sampling(SHAPE, sampler.Settings(1.0), layout, 128, 4, 64, mesh)
+    found = collectives.find(lowered.compile().as_text() or "", 2)
+    slots = layout.rows * layout.slots
+    assert found
+    assert max(c.whole for c in found) <= 4 * slots * max(SHAPE.vocab_size, SHAPE.hidden)
+    ring = 4 * slots * SHAPE.kv_heads * layout.ring * (SHAPE.hidden // SHAPE.heads)
+    assert ring > 4 * slots * max(SHAPE.vocab_size, SHAPE.hidden)  # it would be noticed

@@ -63,7 +63,7 @@ def gsm8k(out: Path, model: Path, data: Path) -> list[str]:
             ["--config.update.learning_rat", "did you mean --config.update.learning_rate"],
         ),
         (["--config=tiny", "--config.prompts=many"], ["--config.prompts", "many", "int"]),
-        (["--config=tiny", "--config.policy.remat=perhaps"], ["remat", "perhaps", "True"]),
+        (["--config=tiny", "--config.policy.remat=perhaps"], ["remat", "perhaps", "auto"]),
         (["--config=tiny", "--config.update.decay=square"], ["decay", "square", "linear"]),
         (
             ["--config=tiny", "--config.prompts=6", "--config.update.minibatch=16"],

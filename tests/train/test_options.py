@@ -19,7 +19,11 @@ WORDS = {
 }
 
 # These size the data, and are seen in the arrays of a batch.
-SIZES = {"update": {"max_sequence"}, "sft": {"path", "epochs", "batch", "max_length"}}
+# max_skipped is the host's patience: tests/train/test_skipped.py.
+SIZES = {
+    "update": {"max_sequence", "max_skipped"},
+    "sft": {"path", "epochs", "batch", "max_length"},
+}
 CANDIDATES = {"learning_rates", "select"}  # what is trained and kept, not how
 
 

@@ -119,7 +119,7 @@ def _values_table(results: Sequence[Results]) -> str:
         for at in results
         for name, found in at["predictors"].items()
     ]
-    return tables.table(head, rows)
+    return tables.table(head, rows, "scores")
 
 
 def _actions_table(results: Sequence[Results]) -> str:
@@ -141,7 +141,7 @@ def _actions_table(results: Sequence[Results]) -> str:
         ]
         for at in results
     ]
-    return tables.table(head, rows)
+    return tables.table(head, rows, "scores")
 
 
 def _number(found: Mapping[str, float | None] | None) -> str:

@@ -1,9 +1,11 @@
 """The study of chain lengths: what its settings hold fixed, and what it refuses."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import where_credit_pays as study
-from experiments.configs import tiny
+from experiments.configs import ledger_long, tiny
 from vinejax.config import Config, LedgerOptions
 from vinejax.tasks import get
 
@@ -15,6 +17,12 @@ def options(config: Config) -> LedgerOptions:
 
 def test_eight_facts_are_the_embedded_default():
     assert study.of_length(tiny.config(), 8) == tiny.config()
+
+
+def test_the_embedded_long_chains_are_those_of_the_study():
+    studied = study.of_length(tiny.config(), 12)
+    longer = replace(studied, name="ledger_long", sft=replace(studied.sft, epochs=12))
+    assert ledger_long.config() == longer
 
 
 @pytest.mark.parametrize("length", [6, 8, 12, 16, 24])

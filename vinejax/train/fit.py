@@ -237,8 +237,8 @@ class _Chosen:
         room = USED * memory - resident - _scoring_bytes(model, tensor)
 
         def live(layout: sampler.Layout) -> float:
-            """Bytes of KV in rows and rings."""
-            trunks = layout.trunks_per_row * width
+            """Bytes of KV in rows and rings; compiled loops hold the rows' trunks a second time."""
+            trunks = 2 * layout.trunks_per_row * width
             return layout.rows * (trunks + layout.slots * layout.ring) * cell
 
         jobs = STATES if grows else config.samples

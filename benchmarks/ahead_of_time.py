@@ -1,6 +1,6 @@
 """The sampler's loop compiled for a device that is not there: what a step moves, over its floor.
 
-    python -m benchmarks.ahead_of_time --topology=h100:1 [--json]
+    python -m benchmarks.ahead_of_time --topology=h100:1 [--attention=xla] [--json]
 
 RhoMath-1.1B's widths in bfloat16. `floor` is what a step cannot do without: weights, the rows'
 trunks and the rings, each read once. `step` is counted from the compiled text
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks import machine, workload
 from experiments import cli
@@ -48,10 +48,13 @@ class Flags:
 
     topology: str = "h100:1"  # One device: h100:1, a100-80gb:1, v5e:1, v5p:1, ...
     layers: int = 0  # Of the model; 0: all.
+    attention: Literal["auto", "xla", "cudnn"] = "auto"  # As engine.attention.
     json: bool = False  # Print the result as one JSON line.
 
 
-def sampling(name: str, shape: Shape) -> dict[str, Any]:
+def sampling(
+    name: str, shape: Shape, attention: Literal["auto", "xla", "cudnn"] = "auto"
+) -> dict[str, Any]:
     """Compiles the loop for one device and says what its text holds."""
     from vinejax import policy, sampler, sharding
     from vinejax.compiled import phases, topology
@@ -71,13 +74,15 @@ def sampling(name: str, shape: Shape) -> dict[str, Any]:
         head_dim=m.head_dim,
         ffn=m.ffn,
         compute_dtype="bfloat16",
-        decode_attention="cudnn" if wanted.device.platform == "gpu" else "xla",
+        decode_attention="xla" if attention == "auto" else attention,
     )
     layout = sampler.Layout(shape.rows, shape.slots, shape.ring)
     settings = sampler.Settings(0.6, 0.9, eos_ids=(2,))
     mesh = sharding.make_mesh(1, devices=topology.describe(wanted)[:1])
     begun = time.perf_counter()
     with policy.targeting(wanted.device.platform):
+        if attention == "auto":
+            config = replace(config, decode_attention=sampler.decode_attention(config))
         program = phases.sampling(
             config, settings, layout, shape.cells, shape.bank, shape.jobs, mesh
         ).compile()
@@ -86,6 +91,7 @@ def sampling(name: str, shape: Shape) -> dict[str, Any]:
     return {
         "topology": str(wanted),
         "layers": m.layers,
+        "attention": config.decode_attention,
         "compile_seconds": time.perf_counter() - begun,
         "floor": floor,
         **_read(program.as_text() or "", floor, _smallest(shape)),
@@ -126,7 +132,7 @@ def measure(flags: Flags) -> dict[str, Any]:
     shape = RHO
     if flags.layers:
         shape = replace(RHO, model=replace(RHO.model, layers=flags.layers))
-    result = sampling(flags.topology, shape)
+    result = sampling(flags.topology, shape, flags.attention)
     bandwidth = topology.parse(flags.topology).device.bandwidth
     return {
         "benchmark": "ahead_of_time",

@@ -15,10 +15,11 @@ from typing import Any
 
 from experiments import cli
 from vinejax.config import UserError
+from vinejax.report.comparison import markdown
 
-HEADER = (
-    "| model | method | devices | data x fsdp x tensor | rows, remat | slots, wave | sampling | "
-    "update | critic | fits | s an iteration |"
+HEAD = (
+    *("model", "method", "devices", "data x fsdp x tensor", "rows, remat", "slots, wave"),
+    *("sampling", "update", "critic", "fits", "s an iteration"),
 )
 # Bytes of the critic's gradient a parameter, held while it is updated.
 GRADIENT = 4
@@ -46,8 +47,8 @@ def plan(model: str, method: str, topology: str, cache: str | None) -> dict[str,
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def row(made: dict[str, Any]) -> str:
-    """A plan as a line of the table; memory in GB and as a share of the device's."""
+def row(made: dict[str, Any]) -> list[str]:
+    """A plan as a row of the table; memory in GB and as a share of the device's."""
     mesh, engine, phases = made["mesh"], made["engine"], made["phases"]
     rest = devices(made["topology"]) // (mesh["fsdp"] * mesh["tensor"])
     data = rest if mesh["data"] == -1 else mesh["data"]
@@ -57,7 +58,7 @@ def row(made: dict[str, Any]) -> str:
             return ""
         return f"{phases[name]['total'] / 1e9:.1f} ({phases[name]['share']:.0%})"
 
-    cells = [
+    return [
         made["config"],
         made["algorithm"],
         made["topology"],
@@ -68,13 +69,11 @@ def row(made: dict[str, Any]) -> str:
         "yes" if made["fits"] else "no",
         f"{made['estimated_seconds_an_iteration']:.0f}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def table(plans: Sequence[dict[str, Any]]) -> str:
     """All plans, and below them what VinePPO saves."""
-    rule = "|---" * (HEADER.count("|") - 1) + "|"
-    lines = [HEADER, rule, *(row(made) for made in plans), ""]
+    lines = [markdown(HEAD, [row(made) for made in plans]), ""]
     for made in plans:
         saved = of_critic(made)
         if saved:

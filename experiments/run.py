@@ -12,7 +12,7 @@ from typing import Literal
 from experiments import cli
 from experiments.dry_run import check_inputs, plan
 from vinejax import tasks
-from vinejax.config import Config
+from vinejax.config import Config, ConfigError
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ def run(argv: list[str]) -> None:
     config.validate(tasks.names())
     task = tasks.get(config.task.name, **config.task.arguments())
     out = flags.out or default_out(config)
+    last = 0 if config.algorithm == "sft" else config.iterations
+    if not 0 <= flags.profile <= last:
+        raise ConfigError(
+            f"--profile is {flags.profile}: give an iteration, 1 to {last}, or 0 for none"
+        )
     if flags.dry_run:
         summary = plan(config, out) | check_inputs(config, task)
         if not flags.json:

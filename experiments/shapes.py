@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from vinejax import policy, sampler, tasks
+from vinejax import policy, tasks
 from vinejax.config import Config, ConfigError, UserError, nearest
 from vinejax.train import setup
 
@@ -31,16 +31,8 @@ def find(config: Config, shape: str | None) -> policy.LlamaConfig:
     `sft.path` or `policy.path` (a folder with a config.json, or a hub id that is known here), or
     the configuration's own architecture. Raises UserError where that says nothing.
     """
-    model = _found(config, shape)
-    dtype = setup.compute_dtype(config)
-    backend = config.policy.attention
-    if backend == "auto":
-        backend = policy.default_backend(policy.platform(), dtype)
-    model = replace(model, compute_dtype=dtype, attention=backend)
-    decoding = config.engine.attention
-    if decoding == "auto":
-        decoding = sampler.decode_attention(model)
-    return replace(model, decode_attention=decoding)
+    model = replace(_found(config, shape), compute_dtype=setup.compute_dtype(config))
+    return setup.with_attention(config, model)
 
 
 def _found(config: Config, shape: str | None) -> policy.LlamaConfig:

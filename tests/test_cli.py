@@ -194,6 +194,15 @@ def test_run_is_called_with_config_folder_and_resume(trained: dict[str, Any]):
     assert trained["resume"] is True
 
 
+@pytest.mark.parametrize("wrong", ["--profile=51", "--profile=-1"])
+def test_a_profile_of_an_iteration_that_is_not_there_is_refused(
+    wrong: str, trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    assert run.main(["--config=tiny", wrong]) == 2
+    assert "give an iteration, 1 to 50" in capsys.readouterr().err
+    assert "config" not in trained
+
+
 def test_json_summary_is_the_last_line(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]):
     assert run.main(["--config=tiny", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"final_pass_at_1": 0.5}

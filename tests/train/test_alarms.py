@@ -22,7 +22,7 @@ CASES = [
     ({"sampler_scorer_gap": math.nan}, "sampler and scorer"),
     ({"error_share": 0.01}, "errors"),
     ({"skipped": 1.0}, "skipped updates"),
-    ({"guarded": 0.25}, "ratio guard"),
+    ({"guarded": 2.0}, "ratio guard"),
     ({"reward": 0.0}, "equal rewards"),
     ({"reward": 1.0}, "equal rewards"),
     ({"truncated_share": 0.51}, "truncated"),

@@ -106,6 +106,21 @@ def test_a_tensor_that_does_not_divide_the_heads_is_refused_with_both_numbers():
         chosen("math_rho1b", "h100:8", tensor=8)
 
 
+@pytest.mark.parametrize(("tensor", "attention"), [(1, "cudnn"), (2, "xla")])
+def test_decoding_takes_the_kernel_only_where_devices_share_no_heads(tensor: int, attention: str):
+    model = replace(bfloat16(RHO), decode_attention="cudnn")
+    found = chosen("math_rho1b", "h100:8", tensor=tensor)
+    assert fit.model_of(found.config, model).decode_attention == attention
+    assert fit.model_of(found.config, model).remat == found.config.policy.remat
+
+
+def test_a_kernel_that_cannot_share_heads_is_refused_where_it_was_asked_for():
+    config = chosen("math_rho1b", "h100:8", tensor=2).config
+    config = replace(config, engine=replace(config.engine, attention="cudnn"))
+    with pytest.raises(ConfigError, match=r"engine\.attention is 'cudnn'.*mesh\.tensor is 2"):
+        fit.model_of(config, replace(bfloat16(RHO), decode_attention="cudnn"))
+
+
 def test_sizes_by_hand():
     c = policy.LlamaConfig(10, 4, 3, 2, 1, 5, compute_dtype="bfloat16")
     # A layer: 2 x 16 for q and o, 2 x 8 for k and v, 3 x 20 for the mlp, two norms of 4.

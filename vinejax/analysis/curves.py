@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vinejax.analysis.quality import slope_of
 from vinejax.config import Config
 from vinejax.report.curve import VALIDATION, updates_of
 
@@ -36,15 +37,8 @@ def curves(config: Config, lines: Sequence[Line], summary: Mapping[str, Any]) ->
         for name in ("sft", "final", "best")
         if f"{name}_pass_at_1" in summary
     }
-    return {"points": points, "slope": slope_of(train, held_out), "test": test}
-
-
-def slope_of(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Slope of the least squares line; None where x does not vary."""
-    if len(x) < 2 or np.ptp(x) == 0:
-        return None
-    apart = np.asarray(x) - np.mean(x)
-    return float((apart * np.asarray(y)).sum() / (apart**2).sum())
+    slope = slope_of(train, held_out)
+    return {"points": points, "slope": slope if np.isfinite(slope) else None, "test": test}
 
 
 def _sums(config: Config, lines: Sequence[Line]) -> dict[str, list[float]]:

@@ -3,7 +3,6 @@
 Scripts, styles and the chart library are those of the report's page (`report.page`).
 """
 
-import html
 import string
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -14,7 +13,7 @@ from vinejax.analysis import charts
 from vinejax.analysis.charts import Chart
 from vinejax.config import Config
 from vinejax.files import write_atomic
-from vinejax.report.page import blocks, tables
+from vinejax.report.page import shell, tables
 
 Results = Mapping[str, Any]
 
@@ -35,29 +34,14 @@ def render(
     run: str, config: Config, rollouts: int, result: Results, raw: Mapping[int, Results]
 ) -> str:
     """The HTML of the page."""
-    shared, own = (resources.files(f"vinejax.{part}") / "assets" for part in PARTS)
-    script = "".join((shared / name).read_text("utf-8") for name in ("dom.js", "curves.js"))
-    script += (own / "analysis.js").read_text("utf-8")
-    library = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
+    own = resources.files("vinejax.analysis") / "assets"
     sections, all_charts = _sections(rollouts, result, raw)
-    hashes = " ".join(map(blocks.policy_hash, (script, library)))
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+    body = string.Template((own / "analysis.html").read_text("utf-8")).substitute(
+        sections="".join(sections)
     )
-    return string.Template((own / "page.html").read_text("utf-8")).substitute(
-        title=tables.escaped(f"{config.algorithm} on {config.task.name}, seed {config.seed}"),
-        subtitle=tables.escaped(run),
-        policy=html.escape(policy, quote=True),
-        style=(shared / "page.css").read_text("utf-8"),
-        sections="".join(sections),
-        about=blocks.plain_json({"charts": all_charts}),
-        data=blocks.element("charts", blocks.squeeze(library.encode(), level=9)),
-        script=script,
-    )
-
-
-PARTS = ("report.page", "analysis")
+    script = shell.scripts("dom.js", "curves.js") + (own / "analysis.js").read_text("utf-8")
+    title = f"{config.algorithm} on {config.task.name}, seed {config.seed}"
+    return shell.page("analysis", title, run, body, script, {"charts": all_charts})
 
 
 def _sections(
@@ -96,14 +80,14 @@ def _sections(
             chart["id"] = f"chart-{len(found)}"
             found.append(chart)
         sections.append(
-            f'<section><h2>{tables.escaped(title)}</h2><p class="muted">{tables.escaped(about)}</p>'
+            f'<section><h2>{shell.escaped(title)}</h2><p class="muted">{shell.escaped(about)}</p>'
             f'<div class="charts">{"".join(map(_card, own))}</div>{table}</section>'
         )
     return sections, found
 
 
 def _card(chart: Chart) -> str:
-    title, about = tables.escaped(chart["title"]), tables.escaped(chart["about"])
+    title, about = shell.escaped(chart["title"]), shell.escaped(chart["about"])
     place = f'<div class="plot" id="{chart["id"]}"></div>'
     return f'<div class="chart"><h3>{title}</h3><p>{about}</p>{place}</div>'
 

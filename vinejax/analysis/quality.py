@@ -49,13 +49,18 @@ def explained_variance(predicted: Float[np.ndarray, "S"], truth: Float[np.ndarra
     return 1 - float(np.var(truth - predicted)) / spread
 
 
+def slope_of(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Slope of the least squares line of y over x; NaN where x does not vary."""
+    apart = np.asarray(x, np.float64) - np.mean(x) if len(x) else np.zeros(0)
+    spread = float((apart**2).sum())
+    return float((apart * np.asarray(y)).sum() / spread) if spread else float("nan")
+
+
 def slope(
     predicted: Float[np.ndarray, "S"], truth: Float[np.ndarray, "S"], step: Int[np.ndarray, "S"]
 ) -> float:
     """By how much the absolute error grows a step (least squares); NaN with one step index."""
-    apart = step - step.mean()
-    spread = float((apart**2).sum())
-    return float((apart * np.abs(predicted - truth)).sum() / spread) if spread else float("nan")
+    return slope_of(step, np.abs(predicted - truth))
 
 
 # name -> of (predicted, truth, step)
@@ -78,10 +83,7 @@ def measure(
     """All metrics of a predictor as {value, low, high}, its error by step, its calibration."""
     columns = predicted, truth, step
     return {
-        **{
-            name: with_interval(lambda *c, f=of: f(*c), columns, problem)
-            for name, of in METRICS.items()
-        },
+        **{name: with_interval(statistic, columns, problem) for name, statistic in METRICS.items()},
         "by_step": by_step(predicted, truth, step, problem),
         "calibration": calibration(predicted, truth),
     }

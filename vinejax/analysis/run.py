@@ -13,7 +13,6 @@ made again; everything else is made anew from the raw files, which takes seconds
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ def analyse(
     """
     config = folder.read_config(run)
     chosen = choose(run, config, checkpoints)
-    _check_out(out)
+    folder.check_place(out)
     lines, summary = report.read_metrics(run), run / "summary.json"
     known = json.loads(summary.read_text()) if summary.exists() else {}
     out.mkdir(parents=True, exist_ok=True)
@@ -115,12 +114,6 @@ def choose(run: Path, config: Config, checkpoints: str) -> list[int]:
 def _kinds(place: int, asked: Asked) -> list[str]:
     """What is sampled at the checkpoint number `place`."""
     return ["values"] + (["actions"] if asked.actions and place < EARLY else [])
-
-
-def _check_out(out: Path) -> None:
-    place = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"--out is {out}, but {place} cannot be written to: give another folder")
 
 
 def _digest(run: Path) -> str:

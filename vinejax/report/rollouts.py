@@ -37,6 +37,12 @@ class RolloutLog:
                 path.unlink()
 
 
+def iterations(folder: str | Path) -> list[int]:
+    """The iterations that the run in `folder` has rollouts of, ascending."""
+    names = (_NAME.fullmatch(path.name) for path in (Path(folder) / FOLDER).glob("*"))
+    return sorted(int(name[1]) for name in names if name)
+
+
 def read_rollouts(folder: str | Path, iteration: int) -> list[dict[str, Any]]:
     """The records of one iteration of the run in `folder`; UserError when it has none."""
     path = _path(Path(folder) / FOLDER, iteration)

@@ -1,7 +1,7 @@
 """What a person should look at in an iteration's metrics, and from which number on.
 
-A run goes on in all of these cases: none is wrong for certain, all were the first sign of a run
-that was lost in somebody's experience. All thresholds are here.
+A run goes on in all of these cases: none is wrong for certain. All thresholds are here; but for
+those of the gap they are round numbers far from what healthy runs of ours show.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 GAP_MEAN, GAP_MAX = 0.02, 0.5
 TRUNCATED = 0.5  # share of the responses that were cut off
 NO_ANSWER = 0.5  # share of the responses without an answer
-KL = 0.5  # nats a token to the start (k3); the paper's runs stay below 0.1
+KL = 0.5  # nats a token to the start (k3)
 DRIFT = 0.1  # nats a token within an iteration (k3 of old against new)
 CLIPPED = 0.5  # share of the tokens whose ratio is clipped
 ENTROPY = 1e-3  # nats a token, while there is still something to learn
@@ -69,8 +69,8 @@ ALARMS = (
         "ratio guard",
         _above("guarded", 0),
         lambda m: (
-            f"the ratio guard took {m['guarded']:.0%} of the updates' losses to 0 (update."
-            "ratio_guard): lower update.learning_rate or update.epochs"
+            f"the ratio guard (update.ratio_guard) took the losses of {m['guarded']:.0f} updates "
+            "to 0: lower update.learning_rate or update.epochs"
         ),
     ),
     Alarm(

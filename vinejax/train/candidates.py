@@ -119,7 +119,7 @@ class _Comparison:
             before = i * self._total
             folder = self._folder / f"lr-{float(rate)!r}"
             if not self._knows(before + self._total):
-                stopped_by = processes.first_of(self._stop.name)
+                stopped_by = self._stop.heard()
                 if stopped_by and i > 0:
                     trained = f"SFT with learning rate {self._rates[i - 1]:g}"
                     raise Preempted(f"{stopped_by} after {trained}, which is saved")
@@ -151,7 +151,7 @@ class _Comparison:
         """Evaluates `params`, unless that is already in the file; keeps them if they are best."""
         if self._knows(update):
             return
-        stopped_by = processes.first_of(self._stop.name)
+        stopped_by = self._stop.heard()
         if stopped_by:
             raise Preempted(f"{stopped_by} after SFT step {step}, which is saved")
         self._progress.phase("validation")

@@ -70,6 +70,22 @@ def fit(config: Config, model: policy.LlamaConfig, machine: Machine) -> Fit:
     return Fit(chosen.config, chosen.reasons)
 
 
+def model_of(config: Config, model: policy.LlamaConfig) -> policy.LlamaConfig:
+    """The model as a configuration with nothing left to be chosen runs it.
+
+    Raises ConfigError for cuDNN's decode attention where devices share the heads.
+    """
+    model = replace(model, remat=config.policy.remat)
+    if config.mesh.tensor == 1 or model.decode_attention == "xla":
+        return model
+    if config.engine.attention == "cudnn":
+        raise ConfigError(
+            f"engine.attention is 'cudnn', but mesh.tensor is {config.mesh.tensor}: the kernel "
+            "cannot share heads among devices, set engine.attention=xla or mesh.tensor=1"
+        )
+    return replace(model, decode_attention="xla")
+
+
 def parameters(model: policy.LlamaConfig) -> int:
     """How many the model has."""
     leaves = jax.tree.leaves(policy.shapes(model), is_leaf=lambda x: isinstance(x, tuple))

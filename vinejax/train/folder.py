@@ -31,7 +31,7 @@ def check(out: Path, config: Config, resume: bool) -> bool:
     Raises UserError for a folder with something else in it, with a run that `resume` was not given
     for, or with a run of another configuration (the fields that differ are named).
     """
-    _check_place(out)
+    check_place(out)
     # A process that was killed in `write` leaves the file that it had not yet renamed.
     if not out.exists() or all(file.name == ".config.json.tmp" for file in out.iterdir()):
         return False
@@ -53,7 +53,7 @@ def check(out: Path, config: Config, resume: bool) -> bool:
     return True
 
 
-def _check_place(out: Path) -> None:
+def check_place(out: Path) -> None:
     """Raises UserError where no folder `out` can be made or written to."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):

@@ -126,7 +126,7 @@ class Reinforcement:
             self._metrics.write({"iteration": done, **metrics})
         self._progress.iteration(done, metrics)
         self._tell(done, metrics)
-        stopped_by = None if done == total else processes.first_of(self._stop.name)
+        stopped_by = None if done == total else self._stop.heard()
         if done == total or stopped_by or done % self.setup.config.checkpoint.every == 0:
             self._save()
         if stopped_by:

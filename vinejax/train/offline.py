@@ -170,7 +170,7 @@ def train(
                 done += 1
                 if done % REPORT_EVERY == 0 or done == work.total:
                     context.progress.supervised(done, work.total, float(metrics.loss), work.name)
-                stopped_by = processes.first_of(stop.name)
+                stopped_by = stop.heard(done)
                 if done % SAVE_EVERY == 0 or done == work.total or done in due or stopped_by:
                     results = jax.device_get(pending)
                     skips.look(results, map(work.rows, range(done - len(pending), done)))

@@ -7,7 +7,7 @@ from the compiled text. Seconds are estimates, never measurements.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,7 @@ def make(
     machine = fit.Machine(topology.count, topology.device.memory, per_process(topology))
     found = fit.fit(config, model, machine)
     config = found.config
-    model = replace(model, remat=config.policy.remat)
-    if config.mesh.tensor > 1 and model.decode_attention == "cudnn":
-        model = replace(model, decode_attention="xla")  # which heads can be split over devices
+    model = fit.model_of(config, model)
     devices = topologies.describe(topology)
     shard = topologies.describe(topology.part(config.mesh.tensor))
     programs = Programs(config, model, topology, devices, shard, lengths or Lengths())

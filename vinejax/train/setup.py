@@ -101,7 +101,7 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
     _check_prompts(config, train, splits)
     model, params = start_policy(config, tokenizer)
     config = fit.fit(config, model, fit.Machine.here()).config
-    model = replace(model, remat=config.policy.remat)
+    model = fit.model_of(config, model)
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     _check_mesh(config, mesh, model, params)
     evaluation = config.evaluation
@@ -197,22 +197,25 @@ def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConf
         model = random_model(config, tokenizer, dtype)
         params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
     # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
-    platform = policy.platform()
-    kv_dtype = "float32" if platform == "cpu" else None
-    backend = config.policy.attention
-    if backend == "auto":
-        backend = policy.default_backend(platform, dtype)
     model = replace(
         model,
         num_tokens=tokenizer.vocab_size,
         remat="block" if config.policy.remat == "auto" else config.policy.remat,
-        kv_dtype=kv_dtype,
-        attention=backend,
+        kv_dtype="float32" if policy.platform() == "cpu" else None,
     )
+    return with_attention(config, model), params
+
+
+def with_attention(config: Config, model: policy.LlamaConfig) -> policy.LlamaConfig:
+    """The model with the implementations of attention that are asked for, or the platform's own."""
+    backend = config.policy.attention
+    if backend == "auto":
+        backend = policy.default_backend(policy.platform(), model.compute_dtype)
+    model = replace(model, attention=backend)
     decoding = config.engine.attention
     if decoding == "auto":
         decoding = sampler.decode_attention(model)
-    return replace(model, decode_attention=decoding), params
+    return replace(model, decode_attention=decoding)
 
 
 def _source(config: Config) -> tuple[str | None, str | None]:

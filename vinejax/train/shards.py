@@ -29,12 +29,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shards:
-    """All shards of a run, and those that are devices of this process."""
+    """All shards of a run, and those of this process."""
 
     count: int  # of all processes
     first: int  # number of this process's first one; the others follow
-    devices: tuple[Any, ...]  # of this process, the first of each shard
-    meshes: tuple[Mesh, ...]  # the same shards, with all their `tensor` devices
+    meshes: tuple[Mesh, ...]  # of this process, each with its `tensor` devices
 
     @staticmethod
     def of(mesh: Mesh) -> "Shards":
@@ -57,9 +56,9 @@ class Shards:
                 f"the mesh has {len(own)} of its {len(groups)} data x fsdp devices in process "
                 f"{processes.index()}: give each process the same number"
             )
-        chosen = [groups[order[i]] for i in own]
-        meshes = (sharding.make_mesh(1, 1, len(group), devices=list(group)) for group in chosen)
-        return Shards(len(groups), own[0], tuple(group[0] for group in chosen), tuple(meshes))
+        chosen = (list(groups[order[i]]) for i in own)
+        meshes = (sharding.make_mesh(1, 1, len(group), devices=group) for group in chosen)
+        return Shards(len(groups), own[0], tuple(meshes))
 
     def share(self, number: int, items: int) -> range:
         """The items of shard `number`; sizes differ by one at most."""
@@ -71,7 +70,7 @@ class Shards:
 
     def here(self, items: int) -> range:
         """The items of all shards of this process."""
-        last = self.first + len(self.devices) - 1
+        last = self.first + len(self.meshes) - 1
         return range(self.share(self.first, items).start, self.share(last, items).stop)
 
     def run(
@@ -87,7 +86,7 @@ class Shards:
         """
         if self.count == 1 and self.meshes[0].size == 1:
             return [work(weights, range(items), True)] if items else []
-        shares = [self.share(self.first + i, items) for i in range(len(self.devices))]
+        shares = [self.share(self.first + i, items) for i in range(len(self.meshes))]
         todo = [(m, part) for m, part in zip(self.meshes, shares, strict=True) if len(part)]
 
         def on(mesh: Mesh, part: range, leads: bool) -> T:

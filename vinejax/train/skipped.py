@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Skips:
         for number, metrics in enumerate(results):
             self._row = self._row + 1 if metrics.skipped else 0
             if self._row >= self._most:
-                self._stop(next(b for i, b in enumerate(batches) if i == number))
+                self._stop(next(islice(batches, number, None)))
 
     def _stop(self, batch: Mapping[str, np.ndarray]) -> None:
         if processes.is_first():

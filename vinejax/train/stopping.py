@@ -6,13 +6,17 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from vinejax import processes
+
+ASK_EVERY = 10  # optimizer steps between which several processes do not ask each other
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
     """Hears the first SIGTERM or SIGINT; a second SIGINT stops at once. A context manager.
 
-    Who works looks at `name` where it can save. Outside the main thread, which alone gets signals,
+    Who works looks at `heard` where it can save. Outside the main thread, which alone gets signals,
     nothing is heard.
     """
 
@@ -34,6 +38,16 @@ class StopRequest:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def heard(self, step: int = 0) -> str | None:
+        """The name of a signal that some process of the run has heard: the same answer for all.
+
+        To ask the others is to wait for the device, so in a loop of optimizer steps it is done at
+        every `ASK_EVERY`-th `step` only. A single process always knows.
+        """
+        if processes.count() > 1 and step % ASK_EVERY:
+            return None
+        return processes.first_of(self.name)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.name is not None and number == signal.SIGINT:

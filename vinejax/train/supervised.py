@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from vinejax import policy, processes, sharding, update
+from vinejax import policy, sharding, update
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Config, Preempted, UserError
 from vinejax.report import Progress
@@ -85,7 +85,7 @@ def fine_tune(
             done = step + 1
             if done % REPORT_EVERY == 0 or done == total:
                 progress.supervised(done, total, float(metrics.loss))
-            stopped_by = processes.first_of(stop.name)
+            stopped_by = stop.heard(done)
             if done % SAVE_EVERY == 0 or done == total or done in at or stopped_by:
                 steps = range(done - len(unread), done)
                 skips.look(jax.device_get(unread), (_rows(config, examples, i) for i in steps))

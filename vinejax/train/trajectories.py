@@ -141,20 +141,7 @@ def collect(
     )
     jobs = sampler.Jobs.at_ends(trunks, config.samples, room)
     with clock("trajectories"):
-        samples = setup.shards.sample(
-            weights,
-            setup.model,
-            trunks,
-            jobs,
-            setup.settings(
-                config.sampling.temperature, config.sampling.top_p, config.sampling.top_k
-            ),
-            rng.phase_key(config.seed, iteration, "trajectories"),
-            layout=setup.layout(
-                setup.shards.most(config.prompts), config.samples, config.sampling.max_new_tokens
-            ),
-            wave=config.engine.wave or config.prompts,
-        )
+        samples = _sample(setup, weights, iteration, trunks, jobs)
     with clock("grading"):
         responses = [read_response(setup, samples, j) for j in range(len(jobs))]
         problems = [prompted[t].problem for t in jobs.trunk]
@@ -188,6 +175,27 @@ def collect(
         step_failures=setup.task.step_failures - failures,
         policy_step=policy_step,
         counters=samples.counters,
+    )
+
+
+def _sample(
+    setup: Setup,
+    weights: policy.DecodeWeights,
+    iteration: int,
+    trunks: sampler.Trunks,
+    jobs: sampler.Jobs,
+) -> sampler.Samples:
+    config, rules = setup.config, setup.config.sampling
+    most = setup.shards.most(config.prompts)
+    return setup.shards.sample(
+        weights,
+        setup.model,
+        trunks,
+        jobs,
+        setup.settings(rules.temperature, rules.top_p, rules.top_k),
+        rng.phase_key(config.seed, iteration, "trajectories"),
+        layout=setup.layout(most, config.samples, rules.max_new_tokens),
+        wave=config.engine.wave or config.prompts,
     )
 
 

@@ -5,6 +5,7 @@ and `values.plan` change what counts at a state and which states are sampled, in
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -29,6 +30,11 @@ class Grown:
     truncated: np.ndarray  # bool
     grading: Grading
     texts: dict[int, str]  # by index: of those that are to be written out
+
+    @cached_property
+    def grades(self) -> np.ndarray:
+        """fp64; waits for them."""
+        return np.array([verdict.grade for verdict in self.grading.result()], np.float64)
 
 
 @dataclass(frozen=True)
@@ -135,11 +141,10 @@ class Vines:
         for node in self.nodes.of_state[m - self.members.start]:
             found.append(own := [])
             for grown in self._grown:
-                verdicts = grown.grading.result()
                 for j in np.flatnonzero(grown.node == node).tolist():
                     text = grown.texts[j][:CHARACTERS]
                     room -= len(text)
-                    reward = worst if grown.truncated[j] else float(verdicts[j].grade)
+                    reward = worst if grown.truncated[j] else float(grown.grades[j])
                     own.append(Continuation(reward, text if room >= 0 else None))
         return found
 
@@ -232,8 +237,8 @@ class Vines:
         part = slice(self.members.start, self.members.stop)
         returns, truncated = [self._batch.reward[part]], [self._batch.truncated[part]]
         for grown in self._grown:
-            grades = np.array([v.grade for v in grown.grading.result()], np.float32)
-            returns.append(np.where(grown.truncated, np.float32(worst), grades))
+            grades = np.where(grown.truncated, worst, grown.grades)
+            returns.append(grades.astype(np.float32))
             truncated.append(grown.truncated)
         return self._pool.values(
             np.concatenate(returns), np.concatenate(truncated), states, judged, worst
@@ -246,6 +251,6 @@ class Vines:
         where = np.zeros(shape, bool)
         for grown in self._grown:
             place = grown.node, grown.number
-            rewards[place] = [v.grade for v in grown.grading.result()]
+            rewards[place] = grown.grades
             truncated[place], where[place] = grown.truncated, True
         return vine.values(rewards, truncated, where, worst)

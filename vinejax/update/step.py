@@ -150,15 +150,8 @@ def _step(hyper: Hyper, mesh: Mesh | None, state: State, batch: Batch) -> tuple[
     def objective(params: Any, rows: tuple[Batch, jax.Array]) -> tuple[jax.Array, Any]:
         part, where = rows
         is_token = token_mask(part.tokens, part.length)
-        logp, entropy = policy.sequence_logprobs(
-            params,
-            hyper.policy,
-            part.tokens,
-            is_token,
-            hyper.temperature,
-            part.segments,
-            part.at,
-        )
+        how = hyper.temperature, part.segments, part.at
+        logp, entropy = policy.sequence_logprobs(params, hyper.policy, part.tokens, is_token, *how)
         gain = losses.policy_sums(logp, part.old_logp, part.advantages, where, hyper.clip)
         drift = losses.kl_sums(logp, part.ref_logp, where, hyper.kl_estimator, hyper.kl_clamp)
         # In units of the divisor, so that one division at the end serves both terms.

@@ -4,17 +4,16 @@ It needs nothing else: scripts, styles, charts and data are inside, and its cont
 allows no request at all. `docs/reading-the-report.md` says what is on it.
 """
 
-import html
 import string
 import sys
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from vinejax.config import UserError
 from vinejax.files import write_atomic
-from vinejax.report.page import blocks, tables
+from vinejax.report.metrics import WRITTEN
+from vinejax.report.page import blocks, shell, tables
 from vinejax.report.page.chosen import choose
 from vinejax.report.page.curves import curves, phases
 from vinejax.report.page.runs import Run, read_runs
@@ -61,17 +60,15 @@ def try_to_write_page(
 
 def render(runs: Sequence[Run], tokenizer: Tokenizer | None = None) -> str:
     """The HTML of a page of at most `LIMIT` bytes."""
-    assets = resources.files(__name__) / "assets"
-    script = "".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
-    charts = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
-    data = blocks.element("charts", blocks.squeeze(charts.encode(), level=9))
-    data += blocks.element("curves", blocks.pack([curves(run) for run in runs]))
+    script = shell.scripts(*_SCRIPTS)
+    data = blocks.element("curves", blocks.pack([curves(run) for run in runs]))
     static = {
         "results": tables.results(runs),
         "costs": tables.costs_table(runs),
         "configuration": tables.configuration(runs),
     }
-    used = len(data) + len(script) + len("".join(static.values()).encode()) + _RESERVE
+    fixed = (shell.charts(), data, script, *static.values())
+    used = sum(len(part.encode()) for part in fixed) + _RESERVE
     room = (LIMIT - used) // len(runs)
     chosen = [choose(run, f"run{i}", room, tokenizer) for i, run in enumerate(runs)]
     described = {
@@ -86,26 +83,11 @@ def render(runs: Sequence[Run], tokenizer: Tokenizer | None = None) -> str:
             for run, found in zip(runs, chosen, strict=True)
         ]
     }
-    return string.Template((assets / "page.html").read_text("utf-8")).substitute(
-        static,
-        title=tables.escaped(_title(runs)),
-        subtitle=tables.escaped(_subtitle(runs)),
-        notes=tables.notes(note for run in runs for note in run.notes),
-        policy=html.escape(_policy(script, charts), quote=True),
-        style=(assets / "page.css").read_text("utf-8"),
-        about=blocks.plain_json(described),
-        data=data + "".join(element for found in chosen for element in found.elements),
-        script=script,
+    body = string.Template((shell.ASSETS / "report.html").read_text("utf-8")).substitute(
+        static, notes=tables.notes(note for run in runs for note in run.notes)
     )
-
-
-def _policy(*scripts: str) -> str:
-    """A content security policy: these scripts, inline styles, and no request."""
-    hashes = " ".join(map(blocks.policy_hash, scripts))
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    data += "".join(element for found in chosen for element in found.elements)
+    return shell.page("report", _title(runs), _subtitle(runs), body, script, described, data)
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -119,7 +101,7 @@ def _subtitle(runs: Sequence[Run]) -> str:
     parts = [f"task {', '.join(names)}"]
     if len(runs) == 1:
         parts.append(tables.state_of(runs[0]))
-    written = max((run.lines[-1].get("time/written") or 0 for run in runs if run.lines), default=0)
+    written = max((run.lines[-1].get(WRITTEN) or 0 for run in runs if run.lines), default=0)
     if written:
         parts.append(time.strftime("%d %B %Y", time.gmtime(written)))
     return " · ".join(parts)

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vinejax.report.curve import VALIDATION
+from vinejax.report.metrics import WRITTEN
 from vinejax.report.page.runs import Run
 
 POINTS = 1_000  # of a run: more cannot be told apart on a screen
-VALIDATION = "validation/pass_at_1"
 # The largest come first; those of other methods come behind.
 PHASES = (
     "trajectories", "values", "update", "scoring", "reference", "grading", "critic", "validation",
@@ -31,7 +32,7 @@ def curves(run: Run) -> dict[str, Any]:
         "y": {
             name: [_short(column[i]) for i in kept]
             for name, column in columns.items()
-            if name not in ("iteration", "time/written") and any(map(_is_number, column))
+            if name not in ("iteration", WRITTEN) and any(map(_is_number, column))
         },
         "thinned": len(kept) < len(run.lines),
     }

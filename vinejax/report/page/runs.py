@@ -1,7 +1,6 @@
 """A run folder as the report reads it: what is there counts, whatever the run's age or state."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from vinejax.config import UserError
 from vinejax.report.costs import costs
 from vinejax.report.metrics import read_metrics
 from vinejax.report.page.text import visible
+from vinejax.report.rollouts import iterations
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,6 @@ def _read(folder: Path) -> Run:
             "this folder out"
         ) from error
     files = sorted(path.name for path in folder.glob("evaluation-*.json"))
-    numbers = (
-        re.fullmatch(r"(\d{6,})\.jsonl\.gz", path.name) for path in folder.glob("rollouts/*")
-    )
     return Run(
         folder=folder,
         name="",
@@ -110,7 +107,7 @@ def _read(folder: Path) -> Run:
         environment=load("environment.json"),
         endpoint=load("endpoint.json"),
         evaluations=[found for name in files if (found := load(name))],
-        iterations=sorted(int(match[1]) for match in numbers if match),
+        iterations=iterations(folder),
         notes=notes,
     )
 

@@ -3,14 +3,14 @@
 Everything that comes from a run goes through `escaped`.
 """
 
-import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vinejax.report.page.curves import VALIDATION, phases
+from vinejax.report.curve import VALIDATION
+from vinejax.report.page.curves import phases
 from vinejax.report.page.runs import Run, flat
-from vinejax.report.page.text import visible
+from vinejax.report.page.shell import escaped
 from vinejax.report.summary import duration
 
 POLICIES = (("sft", "After SFT"), ("final", "At the end"), ("best", "Best iteration"))
@@ -20,11 +20,6 @@ _COUNTS = (
     ("tokens_scored", "tokens scored"),
     ("tokens_trained", "tokens trained on"),
 )
-
-
-def escaped(value: Any) -> str:
-    """HTML that shows `value` as text."""
-    return html.escape(visible(str(value)))
 
 
 def results(runs: Sequence[Run]) -> str:

@@ -20,6 +20,7 @@ def setup_and_graders():
         yield setup, graders
 
 
+@pytest.mark.slow
 def test_true_advantages_are_those_of_exact_values(setup_and_graders):
     setup, graders = setup_and_graders
     exact = Exact(setup)

@@ -127,7 +127,9 @@ SHAPE = policy.LlamaConfig(
 )
 
 
-@pytest.mark.parametrize("sizes", [(2, 4, 1), (2, 2, 2), (8, 1, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(2, 4, 1), *(pytest.param(s, marks=pytest.mark.slow) for s in [(2, 2, 2), (8, 1, 1)])]
+)
 def test_an_update_gathers_weights_and_never_rows(sizes):
     """Weights come together over fsdp, gradients are summed; rows stay where they are."""
     mesh = sharding.make_mesh(*sizes)

@@ -52,7 +52,7 @@ def test_a_decode_step_is_what_xla_counts():
     assert_allclose(found, flops.decode(c, slots, slots * (cells + ring)), rtol=0.05)
 
 
-@pytest.mark.parametrize("remat", ["none", "dots", "block"])
+@pytest.mark.parametrize("remat", ["none", "block", pytest.param("dots", marks=pytest.mark.slow)])
 def test_an_update_is_what_xla_counts(remat: Remat):
     c = config(remat=remat)
     hyper = update.Hyper(c, update.Optimizer(1e-3, total_steps=9), microbatch=BATCH)

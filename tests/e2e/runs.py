@@ -55,6 +55,11 @@ SMALL = {
 }
 
 
+def slow(*values: Any) -> Any:
+    """A case of a test that `make test` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def flags(out: Path, **changes: Any) -> list[str]:
     """Arguments of experiments.run for a small run; `changes` name fields with __ for the dot."""
     fields = SMALL | {name.replace("__", "."): value for name, value in changes.items()}

@@ -125,11 +125,11 @@ def mend(out: Path) -> None:
     ("place", "file", "safe"),
     [
         (in_metrics, "metrics.jsonl", 2),
-        (in_journal, "verdicts.jsonl", 2),
-        (in_rollouts, "rollouts/000003.jsonl.gz", 2),
         (in_checkpoint, "checkpoints/policy/4", 2),
-        (in_the_call_that_saves, "", 2),
-        (in_summary, "summary.json", 4),
+        runs.slow(in_journal, "verdicts.jsonl", 2),
+        runs.slow(in_rollouts, "rollouts/000003.jsonl.gz", 2),
+        runs.slow(in_the_call_that_saves, "", 2),
+        runs.slow(in_summary, "summary.json", 4),
     ],
 )
 def test_a_full_disk_ends_the_run_and_what_was_saved_goes_on(

@@ -130,8 +130,8 @@ def test_a_run_goes_on_from_an_iteration(
     ("method", "place", "count", "by", "said"),
     [
         ("restem", "in_supervised_update", 4, "SIGKILL", ""),
-        ("restem", "in_supervised_update", 3, "SIGTERM", "RestEM round 1 step 3"),
-        ("dpo_positive", "in_pair_update", 5, "SIGTERM", "DPO-Positive step 5"),
+        runs.slow("restem", "in_supervised_update", 3, "SIGTERM", "RestEM round 1 step 3"),
+        runs.slow("dpo_positive", "in_pair_update", 5, "SIGTERM", "DPO-Positive step 5"),
         ("dpo_positive", "in_pair_update", 5, "SIGKILL", ""),
     ],
 )

@@ -72,12 +72,19 @@ DEATHS = [
     ("in_policy_update", 10, [1, 2], [2], 0),
     ("in_test", 2, [1, 2, 3, 4], [2, 4], 0),
 ]
+TWO_DEATHS = [
+    ("in_value_sampling", 2, [1], [], 2),
+    ("in_policy_update", 10, [1, 2], [2], 0),
+]
 
 
-def test_a_run_killed_again_and_again_equals_one_that_was_not(tmp_path: Path):
+@pytest.mark.parametrize("deaths", [TWO_DEATHS, runs.slow(DEATHS)], ids=["twice", "everywhere"])
+def test_a_run_killed_again_and_again_equals_one_that_was_not(
+    tmp_path: Path, deaths: list[tuple[str, int, list[int], list[int], int]]
+):
     """That the calls return means that no grader outlives its run: it would hold stderr open."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    for place, count, iterations, checkpoints, supervised in DEATHS:
+    for place, count, iterations, checkpoints, supervised in deaths:
         died = runs.start(
             place, str(count), *runs.flags(killed), "--resume", module="tests.e2e.killed"
         )
@@ -227,6 +234,7 @@ def test_evaluations_do_not_change_training(finished: Path, tmp_path: Path):
     assert min(counts) > 0
 
 
+@pytest.mark.slow
 def test_a_longer_run_may_continue_a_shorter_one(tmp_path: Path):
     constant = {"update__decay": "constant", "update__warmup_ratio": 0}
     long, short = tmp_path / "long", tmp_path / "short"

@@ -47,7 +47,7 @@ def compare(other, time, atol, dtype=jnp.float32):
         assert_allclose(a, b, atol=10 * atol)
 
 
-@pytest.mark.parametrize("time", [40, 128])
+@pytest.mark.parametrize("time", [pytest.param(40, marks=pytest.mark.slow), 128])
 def test_the_tpu_kernel_equals_plain_attention(time):
     """Interpreted, which is slow, but the same kernel."""
 

@@ -67,7 +67,7 @@ def test_the_layout_changes_no_token(model, expected, name):
     assert (out.counters.rerooted > 0) == ("ring" in name)
 
 
-@pytest.mark.parametrize("wave", [1, 2, 3])
+@pytest.mark.parametrize("wave", [1, pytest.param(3, marks=pytest.mark.slow), 2])
 def test_the_wave_changes_no_token(model, expected, wave):
     config, weights = model
     trunks, jobs = a_job_list()
@@ -156,7 +156,9 @@ def test_cached_decoding_equals_the_scorer_at_every_position(model, expected):
         )
 
 
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 31, 32, 33])
+@pytest.mark.parametrize(
+    "length", [1, 16, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in (15, 31, 32, 33))]
+)
 def test_prefixes_around_the_edges_of_a_bucket(model, length):
     config, weights = model
     tokens = np.random.default_rng(length).integers(3, 40, size=length)

@@ -52,6 +52,7 @@ def test_a_packed_minibatch_makes_the_same_update():
     assert plain.sequences == 8
 
 
+@pytest.mark.slow
 def test_a_packed_minibatch_makes_the_same_update_of_a_critic():
     config, params = tiny()
     hyper = update.CriticHyper(config, update.Optimizer(1e-2, 10), microbatch=8)

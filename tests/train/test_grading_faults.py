@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e import runs
 from tests.e2e.test_resume import assert_same_run
 
@@ -39,6 +41,7 @@ def gone_back(out: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_random_time_outs_change_no_number_of_a_run_that_is_killed_and_goes_on(tmp_path: Path):
     """Killed behind all gradings of iteration 4, whose metrics are torn; checkpoint 2 is there."""
     out = tmp_path / "killed"

@@ -35,7 +35,7 @@ def sampled(mesh: tuple[int, int, int], trunks: sampler.Trunks) -> sampler.Sampl
     return shards.sample(weights, MODEL, trunks, jobs, settings, rng.key(1), layout=LAYOUT, wave=4)
 
 
-@pytest.mark.parametrize("mesh", [(1, 1, 2), (2, 1, 2)])
+@pytest.mark.parametrize("mesh", [pytest.param((1, 1, 2), marks=pytest.mark.slow), (2, 1, 2)])
 def test_devices_that_share_a_model_sample_what_one_does(mesh, trunks):
     alone, together = sampled((1, 1, 1), trunks), sampled(mesh, trunks)
     assert alone.counters.rerooted > 0

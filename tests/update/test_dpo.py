@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from vinejax import sharding, update
 from vinejax.update.dpo import pair_terms
 
-MESHES = [(8, 1, 1), (1, 8, 1), (2, 2, 2)]
+SLOW = [pytest.param(shape, marks=pytest.mark.slow) for shape in [(8, 1, 1), (1, 8, 1)]]
+MESHES = [(2, 2, 2), *SLOW]
 
 
 @pytest.fixture(scope="module")

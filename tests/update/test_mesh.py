@@ -10,7 +10,8 @@ from jax.sharding import PartitionSpec
 
 from vinejax import masked, sharding, update
 
-MESHES = [(1, 1, 1), (2, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
+SLOW = [pytest.param(shape, marks=pytest.mark.slow) for shape in [(2, 1, 1), (8, 1, 1), (1, 8, 1)]]
+MESHES = [(1, 1, 1), (2, 2, 2), *SLOW]
 
 
 def mesh_of(shape):

@@ -313,7 +313,10 @@ class MeshConfig:
 class EngineConfig:
     """Sizes of the sampling engine; 0 = chosen from device memory. They do not change samples."""
 
-    rows: int = 0  # Rows of the decode batch; each holds the KV of two trunks.
+    rows: int = 0  # Rows of the decode batch; their slots share the KV of `trunks` trunks.
+    # Trunks in a row; 0 = 2: the next one's vines start while the last one's end. 1: every slot
+    # looks at half as many cells, and slots idle until all vines of the row have ended.
+    trunks: int = 0
     slots: int = 0  # Continuations that a row decodes at once.
     ring: int = 0  # Tokens of a continuation's own KV; a longer one is re-rooted.
     wave: int = 0  # Trunks whose KV is held at once; 0 = 512.

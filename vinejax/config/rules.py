@@ -44,7 +44,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
         checkpoint.keep_period grading.workers
         update.microbatch sft.microbatch mesh.fsdp mesh.tensor
-        engine.rows engine.slots engine.wave engine.chunk""",
+        engine.rows engine.trunks engine.slots engine.wave engine.chunk""",
     ),
     (
         _POSITIVE,

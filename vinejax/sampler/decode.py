@@ -62,7 +62,9 @@ def empty_ring(config: policy.LlamaConfig, slots: int, cells: int) -> Ring:
     keys, values = empty_cache(config, slots, cells)
     if is_by_cell(config):
         return Ring([jnp.zeros_like(v) for v in values], values)
-    block = max(d for d in range(1, RING_BLOCK + 1) if cells % d == 0)
+    # Two blocks at least: around one alone XLA:CPU copies the whole ring, eight times a step.
+    most = min(RING_BLOCK, max(1, cells // 2))
+    block = max(d for d in range(1, most + 1) if cells % d == 0)
     shape = (slots, config.kv_heads, cells // block, config.head_dim, block)
     return Ring([k.reshape(shape) for k in keys], values)
 
@@ -217,7 +219,7 @@ def attend_plainly(
     far = far.astype(dtype).reshape(rows, groups, per_row * per_group, -1)
     from_trunk = product("rgqw,rgwh->rgqh", far, trunk_values)
     from_trunk = from_trunk.reshape(rows, groups, per_row, per_group, size).swapaxes(1, 2)
-    ring_values = ring_values.reshape(slots, groups, blocks, block, size)
-    from_ring = product("bgnmt,bgnth->bgnmh", near.astype(dtype), ring_values).sum(axis=2)
+    near = near.astype(dtype).swapaxes(2, 3).reshape(slots, groups, per_group, blocks * block)
+    from_ring = product("bgmt,bgth->bgmh", near, ring_values)
     out = from_trunk.reshape(slots, groups, per_group, size) + from_ring
     return (out / total[..., None]).astype(q.dtype).reshape(slots, groups * per_group, size)

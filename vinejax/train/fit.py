@@ -290,6 +290,7 @@ def _layouts(
                 rows=given.rows or made.rows,
                 slots=given.slots or made.slots,
                 ring=given.ring or made.ring,
+                trunks_per_row=given.trunks or made.trunks_per_row,
             )
             if made.rows == 1 or made.slots >= STATES:
                 break

@@ -1,6 +1,7 @@
 # make run       VinePPO on the embedded task: about four minutes on two CPU cores
 # make test      the tests, without the slow ones        make test-all   all of them
 # make check     format, lint, types                     make clean      remove environment and caches
+# make docs      reference of the library from its docstrings, in build/docs
 #
 # PYTHON=python3.12 make run     another interpreter (3.11 to 3.13)
 # make run ARGS="--config.seed=1"     other flags of experiments.run
@@ -20,7 +21,11 @@ RUN_STAMP := $(VENV)/.run-$(shell cat requirements.txt | cksum | cut -d ' ' -f 1
 DEV_STAMP := $(VENV)/.dev-$(shell cat requirements.txt requirements-dev.txt | cksum | cut -d ' ' -f 1)
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all check clean
+# The six modules of the public surface, and what tasks, methods and scripts of one's own use beside them.
+DOCUMENTED := vinejax vinejax.tasks.base vinejax.tasks.rows vinejax.tokenizer vinejax.config vinejax.grading \
+  vinejax.train vinejax.train.algorithms.base vinejax.analysis vinejax.statistics
+
+.PHONY: run test test-all check docs clean
 .DELETE_ON_ERROR:
 
 run: $(RUN_STAMP)
@@ -36,6 +41,9 @@ check: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python vinejax experiments
+
+docs: $(DEV_STAMP)
+	$(BIN)/python -m pdoc --docformat markdown --output-directory build/docs $(DOCUMENTED)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build *.egg-info

@@ -1,17 +1,19 @@
 """How good a run's values are, by checkpoint, and what its accuracy cost: the paper's analyses.
 
 python -m experiments.analyze --run=DIR [--out=DIR/analysis] [--states=200] [--rollouts=256]
-                              [--actions=100] [--alternatives=3]
+                              [--actions=100] [--alternatives=3] [--gradients=8]
                               [--checkpoints=all|newest|N,M] [--json]
 
 From the policy of every kept checkpoint, and from the start of reinforcement learning (0), states
 are sampled; their true values are means of fresh rollouts. Against these are set rollouts of their
-own, a critic's values, and the means of a prompt's other samples. The same command goes on where
+own, a critic's values, and the means of a prompt's other samples. How noisy the policy gradient is
+that these lead to is measured at the first and the last checkpoint. The same command goes on where
 it was interrupted. docs/analysis.md has the definitions.
 
   vinejax/analysis/predictors.py  a checkpoint's policy and critic; rollouts under named keys
   vinejax/analysis/values.py      states, their truth and predictions; metrics by predictor
   vinejax/analysis/actions.py     the best of 5 sampled next steps
+  vinejax/analysis/gradients.py   noise of the policy gradient, by estimator
   vinejax/analysis/quality.py     metrics, bootstrap over problems
   vinejax/analysis/curves.py      accuracy against cost, KL and training accuracy
   vinejax/analysis/figures.py     analysis.html
@@ -38,6 +40,7 @@ class AnalyzeFlags:
     rollouts: int = 256  # Of a true value.
     actions: int = 100  # Of the first two checkpoints: states whose next steps are ranked; 0: none.
     alternatives: int = 3  # Distinct ones of 5 sampled next steps that such a state has at least.
+    gradients: int = 8  # Of the first and last checkpoint: batches whose gradients are compared.
     checkpoints: str = "all"  # all, newest, or iterations such as 0,10,20; 0 is the start.
     json: bool = False  # Print the metrics as one JSON line, last on standard output.
 
@@ -50,12 +53,16 @@ def run(argv: list[str]) -> None:
     for name, least in (("states", 1), ("rollouts", 1), ("actions", 0), ("alternatives", 2)):
         if getattr(flags, name) < least:
             raise ConfigError(f"--{name} is {getattr(flags, name)}: give {least} or more")
+    if flags.gradients < 4 and flags.gradients != 0:
+        raise ConfigError(f"--gradients is {flags.gradients}: give 4 or more, or 0 for none")
     cli.use_compile_cache()
     from vinejax import analysis  # after the cache is set: this import starts JAX
     from vinejax.analysis.run import PAGE
 
     out = flags.out or flags.run / "analysis"
-    asked = analysis.Asked(flags.states, flags.rollouts, flags.actions, flags.alternatives)
+    asked = analysis.Asked(
+        flags.states, flags.rollouts, flags.actions, flags.alternatives, flags.gradients
+    )
     result = analysis.analyse(flags.run, out, asked, flags.checkpoints, _note)
     if flags.json:
         cli.print_json({"run": str(flags.run), "out": str(out)} | result)
@@ -78,14 +85,27 @@ def lines(result: Mapping[str, Any]) -> list[str]:
             f"{at['with_spread']} of {at['with_alternatives']} states have spread"
         )
         shown += [f"           {n:<14}  {_number(v)}" for n, v in at["predictors"].items()]
+    for at in result["gradients"]:
+        shown.append(
+            f"gradients, iteration {at['iteration']}: {at['batches']} batches of "
+            f"{at['trajectories']} trajectories"
+        )
+        shown.append("estimator        tokens  noise / signal          tokens until they are equal")
+        for name, found in at["estimators"].items():
+            ratio = _number(found["noise_to_signal"], ".2f")
+            equal = _number(found["tokens_to_signal"], ",.0f")
+            shown.append(f"{name:<14}  {found['tokens']:>7,.0f}  {ratio:<22}  {equal}")
     return shown
 
 
-def _number(found: Mapping[str, float | None]) -> str:
+def _number(found: Mapping[str, float | None], digits: str = ".3f") -> str:
     value, low, high = (found[name] for name in ("value", "low", "high"))
     if value is None:
         return "-"
-    return f"{value:.3f}" if low is None else f"{value:.3f} ({low:.3f}, {high:.3f})"
+    if low is None:
+        return format(value, digits)
+    end = "?" if high is None else format(high, digits)
+    return f"{value:{digits}} ({low:{digits}}, {end})"
 
 
 def _note(line: str) -> None:

@@ -3,8 +3,8 @@
     python -m experiments.convert --model=PATH --to=PATH
 
 .bin files are pickles: they are read here, once, with torch's `weights_only=True`, which runs no
-code from them; vinejax itself never reads them. Tensors keep name, type and value. PATH may be a
-hub id.
+code from them; vinejax itself never reads them. Tensors keep name, type and value. Configuration,
+tokenizer and README.md, which may name a licence, are copied. PATH may be a hub id.
 """
 
 import json

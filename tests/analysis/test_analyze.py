@@ -4,18 +4,19 @@ import contextlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments import analyze, configs
 from tests.e2e import runs
 from vinejax import analysis
-from vinejax.analysis import actions, values
+from vinejax.analysis import actions, gradients, values
 from vinejax.analysis import run as analysis_run
 from vinejax.config import UserError
 from vinejax.report import write_json
 from vinejax.train import folder
 
-FLAGS = ("--states=8", "--rollouts=8", "--actions=4")
+FLAGS = ("--states=8", "--rollouts=8", "--actions=4", "--gradients=4")
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,16 @@ def test_the_command_analyses_all_checkpoints_and_goes_on(trained, tmp_path, cap
     assert all(set(at["predictors"]) == names for at in result["values"])
     assert [at["iteration"] for at in result["actions"]] == [0, 2]
     assert [p["iteration"] for p in result["curves"]["points"]] == [2, 4]
+    assert [at["iteration"] for at in result["gradients"]] == [0, 4]
+    names = {"vine_1", "vine_2", "vine_3", "vine_9", "critic", "group", "leave_one_out", "constant"}
+    assert all(set(at["estimators"]) == names for at in result["gradients"])
+    assert json.loads((out / "gradients.json").read_text())["gradients"] == result["gradients"]
     assert json.loads((out / "values.json").read_text())["values"] == result["values"]
     assert (out / "analysis.html").stat().st_size < 3_000_000
     # Another number of rollouts is another question.
     with runs.one_device():
-        more = [*arguments[:2], "--states=8", "--rollouts=9", "--actions=0", "--checkpoints=newest"]
+        more = [*arguments[:2], "--states=8", "--rollouts=9", "--actions=0", "--gradients=0"]
+        more.append("--checkpoints=newest")
         assert analyze.main(more) == 0
     assert sampled == [0, 2, 4, 4, 4]
     assert "analysis.html shows it" in capsys.readouterr().out
@@ -71,7 +77,7 @@ def test_the_command_analyses_all_checkpoints_and_goes_on(trained, tmp_path, cap
 @pytest.mark.slow
 def test_the_critic_is_that_of_its_checkpoint(trained, tmp_path):
     with runs.one_device():
-        asked = analysis.Asked(states=8, rollouts=2, actions=0)
+        asked = analysis.Asked(states=8, rollouts=2, actions=0, gradients=0)
         analysis.analyse(trained, tmp_path, asked, "0,4", lambda _: None)
     records = [json.loads((tmp_path / f"values-00000{i}.json").read_text()) for i in (0, 4)]
     by_prefix = [
@@ -99,7 +105,7 @@ def test_an_interrupted_analysis_goes_on(tmp_path, monkeypatch):
 
     def sample(kind, record):
         def made(iteration, *_):
-            if len(sampled) == 3:
+            if len(sampled) == 4:
                 sampled.append("cut short")
                 raise KeyboardInterrupt
             sampled.append((kind, iteration))
@@ -111,33 +117,40 @@ def test_an_interrupted_analysis_goes_on(tmp_path, monkeypatch):
     seen = columns | {"predicted": {"mc_1": [0.0, 0.5]}}
     ranked = {"tried": 1, "problem": ["a"], "step": [1], "truth": [[0.0, 1.0, 0.0]]}
     ranked |= {"predicted": {"mc_1": [[0.0, 1.0, 0.0]]}}
+    numbers = {"tokens": [10] * 4, "squares": [2.0] * 4, "products": np.full((4, 4), 1.25)}
+    noise = {"trajectories": 2, "estimators": {"constant": numbers}}
     monkeypatch.setattr(analysis_run, "prepare", lambda config: (None, None))
     monkeypatch.setattr(analysis_run, "graders_of", lambda config: contextlib.nullcontext())
     monkeypatch.setattr(analysis_run, "_policy", lambda run, setup, start, iteration, *_: iteration)
     monkeypatch.setattr(values, "reached", lambda *_: [])
     monkeypatch.setattr(values, "sample", sample("values", seen))
     monkeypatch.setattr(actions, "sample", sample("actions", ranked))
+    monkeypatch.setattr(gradients, "sample", sample("gradients", noise))
+    monkeypatch.setattr(analysis_run, "params_of", lambda *_, **__: (None, 0))
 
     def analyse(**asked):
         return analysis.analyse(place, out, analysis.Asked(**asked), "all", lambda _: None)
 
     with pytest.raises(KeyboardInterrupt):
         analyse()
-    first = [("values", 0), ("actions", 0), ("values", 10)]
+    first = [("values", 0), ("actions", 0), ("gradients", 0), ("values", 10)]
     assert sampled == [*first, "cut short"]
     torn = out / ".actions-000010.json.tmp"  # as a kill leaves it
     torn.write_text('{"asked"')
     result = analyse()
-    assert sampled[4:] == [("actions", 10), ("values", 20)]
+    assert sampled[5:] == [("actions", 10), ("values", 20), ("gradients", 20)]
     assert [at["predictors"]["mc_1"]["mae"]["value"] for at in result["values"]] == [0.25] * 3
     assert [at["with_spread"] for at in result["actions"]] == [1, 1]
     assert analyse() == result
-    assert len(sampled) == 6  # all was read
-    analyse(rollouts=9, actions=0)  # another question
-    assert sampled[6:] == [("values", 0), ("values", 10), ("values", 20)]
+    assert [at["estimators"]["constant"]["signal"] for at in result["gradients"]] == [1.0, 1.0]
+    assert len(sampled) == 8  # all was read
+    analyse(rollouts=9, actions=0)  # another question, but not of the gradients
+    assert sampled[8:] == [("values", 0), ("values", 10), ("values", 20)]
+    analyse(rollouts=9, actions=0, gradients=16)
+    assert sampled[11:] == [("gradients", 0), ("gradients", 20)]
     (place / "config.json").write_bytes((place / "config.json").read_bytes() + b" ")
-    analyse(rollouts=9, actions=0)  # another run, for all that is known
-    assert len(sampled) == 12
+    analyse(rollouts=9, actions=0, gradients=0)  # another run, for all that is known
+    assert sampled[13:] == [("values", 0), ("values", 10), ("values", 20)]
 
 
 def test_checkpoints_are_chosen(tmp_path):
@@ -159,6 +172,8 @@ def test_checkpoints_are_chosen(tmp_path):
         (["--run=nowhere", "--states=0"], "--states is 0"),
         (["--run=nowhere", "--rollouts=0"], "--rollouts is 0"),
         (["--run=nowhere", "--actions=-1"], "--actions is -1"),
+        (["--run=nowhere", "--gradients=3"], "--gradients is 3: give 4 or more, or 0 for none"),
+        (["--run=nowhere", "--gradients=-1"], "--gradients is -1"),
         (["--run=nowhere", "--alternatives=1"], "--alternatives is 1"),
         (["--run=nowhere", "--rollout=3"], "did you mean --rollouts"),
     ],

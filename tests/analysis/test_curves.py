@@ -64,7 +64,7 @@ def test_test_results_are_those_of_the_summary():
 
 @pytest.mark.parametrize("lines", [[], LINES])
 def test_the_page_of_curves_alone_asks_for_nothing_outside(lines):
-    result = {"values": [], "actions": [], "curves": curves(CONFIG, lines, {})}
+    result = {"values": [], "actions": [], "gradients": [], "curves": curves(CONFIG, lines, {})}
     page = figures.render("<run>", CONFIG, 256, result, {})
     assert "&lt;run&gt;" in page
     assert "<run>" not in page

@@ -2,16 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from safetensors.numpy import load_file, save_file
+from transformers import GenerationConfig
 
 from experiments import export
 from tests.e2e import folders, runs
-from vinejax import policy
+from vinejax import policy, tasks
 from vinejax.checkpoint import Checkpoints
+from vinejax.config import EvaluationConfig
 from vinejax.report import read_rollouts
 from vinejax.tokenizer import load_tokenizer
 
@@ -133,6 +137,62 @@ def test_transformers_loads_the_export_with_the_same_logits(trained: Path):
     assert tokenizer.encode(text, add_special_tokens=False) == load_tokenizer(
         trained / "model"
     ).encode(text)
+
+
+def test_the_export_brings_a_card_and_the_settings_of_the_evaluation(trained: Path):
+    folder = trained / "exported"
+    card = ModelCard((folder / "README.md").read_text())
+    assert card.data.to_dict() == {
+        "language": "en",
+        "library_name": "transformers",
+        "tags": ["vinejax", "vineppo", "math"],
+        "pipeline_tag": "text-generation",
+    }
+    assert "The licence of the base model model is not stated by its folder" in card.text
+    assert "after iteration 2 of 2" in card.text
+    config = json.loads((folder / "vinejax_config.json").read_text())
+    assert config["policy"]["path"] == "model"
+    written = "".join(
+        path.read_text() for path in folder.iterdir() if path.suffix != ".safetensors"
+    )
+    assert str(trained) not in written
+    tokenizer = load_tokenizer(folder)
+    found = GenerationConfig.from_pretrained(folder)
+    assert (found.do_sample, found.temperature, found.top_p, found.top_k) == (True, 0.35, 0.9, 0)
+    assert found.max_new_tokens == 24
+    assert (found.bos_token_id, found.eos_token_id) == (tokenizer.bos_id, tokenizer.eos_id)
+    assert found.pad_token_id is None  # none is declared
+
+
+def test_a_second_export_is_the_first_byte_for_byte(trained: Path):
+    before = runs.contents(trained / "exported")
+    assert export.main([f"--run={trained / 'run'}", f"--to={trained / 'exported'}"]) == 0
+    assert runs.contents(trained / "exported") == before
+
+
+def test_the_code_of_the_card_runs(trained: Path, capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("torch", reason="torch is not installed")
+    text = (trained / "exported" / "README.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    namespace: dict[str, Any] = {}
+    exec(code.replace('"PATH"', repr(str(trained / "exported"))), namespace)
+    ids, tokenizer = namespace["ids"], load_tokenizer(trained / "exported")
+    assert ids == tokenizer.encode(namespace["prompt"], bos=True)
+    assert namespace["found"][0, : len(ids)].tolist() == ids
+    assert len(ids) < namespace["found"].shape[1] <= len(ids) + 24
+    assert capsys.readouterr().out
+
+
+def test_greedy_evaluation_is_greedy():
+    evaluation = EvaluationConfig(temperature=0.0, max_new_tokens=7)
+    tokenizer = tasks.get("ledger").tokenizer()
+    assert tokenizer is not None
+    assert export.generation(evaluation, tokenizer) == {
+        "max_new_tokens": 7,
+        "do_sample": False,
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+    }
 
 
 def test_a_model_that_computes_nonsense_is_noticed(

@@ -38,10 +38,12 @@ def write_bin(folder, kind: str, parts: int):
 @pytest.mark.parametrize(("kind", "parts"), [("two_kv_heads", 1), ("qwen2", 3), ("tied", 1)])
 def test_a_bin_checkpoint_is_converted_bit_by_bit(kind, parts, tmp_path, capsys):
     write_bin(tmp_path / "bin", kind, parts)
+    (tmp_path / "bin" / "README.md").write_text("---\nlicense: mit\n---\n")
     to = tmp_path / "safe"
     assert convert.main([f"--model={tmp_path / 'bin'}", f"--to={to}", "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["files"] == parts
+    assert (to / "README.md").read_text() == "---\nlicense: mit\n---\n"
     config, params = policy.load_hf(to)
     assert config == policy.LlamaConfig.from_hf(kinds.KINDS[kind])
     kinds.write(tmp_path / "same", kinds.KINDS[kind], ml_dtypes.bfloat16)

@@ -20,6 +20,11 @@ _NAMES = {
     "leave_one_out": "mean of its other samples (RLOO)",
     "constant": "constant: the mean truth",
 }
+_ESTIMATORS = {
+    "critic": "PPO",
+    "group": "GRPO",
+    "leave_one_out": "RLOO",
+}
 _COSTS = {
     "episodes": "episodes",
     "updates": "updates",
@@ -34,6 +39,12 @@ def name_of(predictor: str) -> str:
     if kind == "mc":
         return f"{k} rollout" if k == "1" else f"{k} rollouts"
     return _NAMES.get(predictor, predictor)
+
+
+def estimator_name(estimator: str) -> str:
+    """What people call an estimator of the gradient; short, as they stand side by side."""
+    kind, _, k = estimator.partition("_")
+    return f"vine {k}" if kind == "vine" else _ESTIMATORS.get(estimator, estimator)
 
 
 def of_values(results: Sequence[Results]) -> list[Chart]:
@@ -108,6 +119,28 @@ def of_actions(results: Sequence[Results]) -> list[Chart]:
         title = f"Best next step found at iteration {at['iteration']}"
         chart = _chart(title, about, "", "share of states", traces)
         found.append(chart | {"categories": True, "y_range": [0, 1.02]})
+    return found
+
+
+def of_gradients(results: Sequence[Results]) -> list[Chart]:
+    """Noise of the estimators at equal samples and at equal tokens, at each checkpoint."""
+    titles = {
+        "noise_to_signal": ("Noise at equal samples", "noise / signal of one batch's gradient"),
+        "tokens_to_signal": (
+            "Noise at equal tokens",
+            "sampled tokens until noise and signal are equal, rollouts included",
+        ),
+    }
+    found = []
+    for number, (title, about) in titles.items() if results else ():
+        traces = []
+        for i, at in enumerate(results):
+            own = {n: f[number] for n, f in at["estimators"].items()}
+            names = [estimator_name(n) for n in own]
+            where = f"iteration {at['iteration']}"
+            traces.append(_trace(where, i, names, list(own.values()), mode="markers"))
+        chart = _chart(title, f"{about}; less is better", "", "", traces)
+        found.append(chart | {"categories": True, "log": True})
     return found
 
 

@@ -89,15 +89,19 @@ class Critic:
         rows = batches.padded(
             [np.append(s.tokens, np.int32(0)) for s in states], [s.prompt_length for s in states]
         )
-        last, found = rows["length"] - 1, []
-        for start in range(0, len(states), self._size):
-            at = np.arange(start, start + self._size) % len(states)  # one shape for all parts
+        last = rows["length"] - 1
+        return self.of_tokens(rows)[np.arange(len(states)), last].astype(np.float64)
+
+    def of_tokens(self, rows: dict[str, np.ndarray]) -> np.ndarray:
+        """Its values of all tokens, fp32 [N, T]: those before each; `rows` as `batches.padded`."""
+        count, found = len(rows["length"]), []
+        for start in range(0, count, self._size):
+            at = np.arange(start, start + self._size) % count  # one shape for all parts
             part = [jnp.asarray(rows[name][at]) for name in ("tokens", "length")]
             if self._placement is not None:
                 part = sharding.place(part, self._placement)
             found.append(np.asarray(self._values(self._params, *part)))
-        values = np.concatenate(found)[: len(states)]
-        return values[np.arange(len(states)), last].astype(np.float64)
+        return np.concatenate(found)[:count]
 
 
 def by_rollouts(rewards: np.ndarray, own_k: int) -> dict[str, np.ndarray]:

@@ -2,9 +2,10 @@
 
     policy of a checkpoint -> pool of states -> values-000010.json   raw: truth and predictions
                                              -> actions-000010.json  the same of next steps
-    all raw files          -> values.json, actions.json              metrics with intervals
+                           -> gradients-000010.json                  of batches of their own
+    all raw files          -> values.json, actions.json, gradients.json   metrics with intervals
     metrics.jsonl          -> curves.json
-    these three            -> analysis.html
+    these four             -> analysis.html
 
 A raw file that is there and was made with the same flags for the same configuration is read, not
 made again; everything else is made anew from the raw files, which takes seconds.
@@ -13,13 +14,13 @@ made again; everything else is made anew from the raw files, which takes seconds
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vinejax import policy, report
-from vinejax.analysis import actions, figures, values
+from vinejax.analysis import actions, figures, gradients, values
 from vinejax.analysis.curves import curves
 from vinejax.analysis.predictors import Critic, Policy
 from vinejax.analysis.values import POOL, Record
@@ -33,6 +34,11 @@ from vinejax.train.setup import Setup, prepare
 
 EARLY = 2  # checkpoints, the first ones asked for, whose next steps are ranked (paper: early)
 PAGE = "analysis.html"
+SUMMARIES = {
+    "values": values.summarise,
+    "actions": actions.summarise,
+    "gradients": gradients.summarise,
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Asked:
     rollouts: int = 256  # of a true value (paper)
     actions: int = 100  # states whose next steps are ranked; 0: none
     alternatives: int = 3  # distinct next steps that such a state has at least (authors)
+    gradients: int = 8  # batches whose gradients are compared; 0: none
 
 
 def analyse(
@@ -52,7 +59,7 @@ def analyse(
     checkpoints: str = "all",
     note: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Writes all files to `out`, and returns what values.json, actions.json and curves.json hold.
+    """Writes all files to `out`; returns what values, actions, gradients and curves.json hold.
 
     `checkpoints` is "all" (the start of reinforcement learning and all that are kept), "newest", or
     iterations, "0,10,20". Raises UserError for bad input, before anything is written.
@@ -63,30 +70,34 @@ def analyse(
     lines, summary = report.read_metrics(run), run / "summary.json"
     known = json.loads(summary.read_text()) if summary.exists() else {}
     out.mkdir(parents=True, exist_ok=True)
-    mark = {"config": _digest(run), **vars(asked)}
+    places = _places(chosen, asked)
+    marks = _marks(run, asked)
     todo = [
         (iteration, kinds)
-        for i, iteration in enumerate(chosen)
-        if (kinds := [k for k in _kinds(i, asked) if _read(out, k, iteration, mark) is None])
+        for iteration in chosen
+        if (
+            kinds := [
+                kind
+                for kind, own in places.items()
+                if iteration in own and _read(out, kind, iteration, marks[kind]) is None
+            ]
+        )
     ]
     if todo:
-        _sample(run, config, out, asked, todo, mark, note)
-    result = {
-        "values": [
-            {"iteration": i} | values.summarise(record)
-            for i in chosen
-            if (record := _read(out, "values", i, mark)) is not None
-        ],
-        "actions": [
-            {"iteration": i} | actions.summarise(record)
-            for i in chosen[:EARLY]
-            if (record := _read(out, "actions", i, mark)) is not None
-        ],
-        "curves": curves(config, lines, known),
+        _sample(run, config, out, asked, todo, marks, note)
+    result: dict[str, Any] = {
+        kind: [
+            {"iteration": i} | SUMMARIES[kind](record)
+            for i in own
+            if (record := _read(out, kind, i, marks[kind])) is not None
+        ]
+        for kind, own in places.items()
     }
+    result["curves"] = curves(config, lines, known)
     for name, content in result.items():
-        report.write_json(out / f"{name}.json", {"asked": mark, name: content})
-    raw = {i: _read(out, "values", i, mark) or {} for i in (chosen[0], chosen[-1])}
+        head = {"asked": {"config": _digest(run), **vars(asked)}}
+        report.write_json(out / f"{name}.json", head | {name: content})
+    raw = {i: _read(out, "values", i, marks["values"]) or {} for i in (chosen[0], chosen[-1])}
     figures.write(out / PAGE, str(run), config, asked.rollouts, result, raw)
     return result
 
@@ -111,9 +122,22 @@ def choose(run: Path, config: Config, checkpoints: str) -> list[int]:
     return sorted({int(name) for name in names})
 
 
-def _kinds(place: int, asked: Asked) -> list[str]:
-    """What is sampled at the checkpoint number `place`."""
-    return ["values"] + (["actions"] if asked.actions and place < EARLY else [])
+def _places(chosen: Sequence[int], asked: Asked) -> dict[str, list[int]]:
+    """The checkpoints, ascending, at which each kind of file is made."""
+    ends = sorted({chosen[0], chosen[-1]})
+    return {
+        "values": list(chosen),
+        "actions": list(chosen[:EARLY]) if asked.actions else [],
+        "gradients": ends if asked.gradients else [],
+    }
+
+
+def _marks(run: Path, asked: Asked) -> dict[str, dict[str, Any]]:
+    """By kind of file what it must have been made for: the configuration and the flags it needs."""
+    flags, digest = dict(vars(asked)), {"config": _digest(run)}
+    of_gradients = {"gradients": flags.pop("gradients")}
+    sampled = digest | flags
+    return {"values": sampled, "actions": sampled, "gradients": digest | of_gradients}
 
 
 def _digest(run: Path) -> str:
@@ -140,7 +164,7 @@ def _sample(
     out: Path,
     asked: Asked,
     todo: Sequence[tuple[int, list[str]]],
-    mark: dict[str, Any],
+    marks: Mapping[str, dict[str, Any]],
     note: Callable[[str], None],
 ) -> None:
     """Makes the raw files that are missing."""
@@ -148,15 +172,19 @@ def _sample(
     with graders_of(config) as graders:
         for iteration, kinds in todo:
             note(f"checkpoint {iteration}: sampling {' and '.join(kinds)}")
-            own = _policy(run, setup, untrained, iteration, graders)
-            pool = values.reached(own, POOL * max(asked.states, asked.actions))
+            own, pool = _policy(run, setup, untrained, iteration, graders), []
+            if {"values", "actions"} & set(kinds):
+                pool = values.reached(own, POOL * max(asked.states, asked.actions))
             for kind in kinds:
                 if kind == "values":
                     record = values.sample(own, pool, asked.states, asked.rollouts)
-                else:
+                elif kind == "actions":
                     least = asked.alternatives
                     record = actions.sample(own, pool, asked.actions, least, asked.rollouts)
-                head = {"asked": mark, "iteration": iteration}
+                else:
+                    params, _ = params_of(run, config, untrained, iteration=iteration)
+                    record = gradients.sample(own, params, asked.gradients)
+                head = {"asked": marks[kind], "iteration": iteration}
                 report.write_json(_path(out, kind, iteration), head | record)
 
 

@@ -104,7 +104,7 @@ class GraderPool:
         done = {key: Verdict(*known[key]) for key in set(keys) if key in known}
         chunks = [
             (chunk, self._schedule([missing[key] for key in chunk], strict))
-            for chunk in _chunks(list(missing), self._workers)
+            for chunk in _chunks(list(missing), self._most_at_once(len(missing)))
         ]
         return Grading(self, keys, missing, done, chunks, (iteration, phase, strict))
 
@@ -113,6 +113,12 @@ class GraderPool:
     ) -> list[Verdict]:
         """`submit` and wait."""
         return self.submit(items, iteration, phase, strict).result()
+
+    def _most_at_once(self, items: int) -> int:
+        """Answers in one message. A program has the wall-clock limit for itself alone."""
+        if self._task.runs_programs:
+            return 1
+        return max(1, min(CHUNK, math.ceil(items / (4 * max(self._workers, 1)))))
 
     def _schedule(self, items: list[Item], strict: bool) -> Any:
         if self._pool is None:
@@ -204,8 +210,7 @@ def _key(problem: Problem, response: str, strict: bool) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _chunks(keys: list[str], workers: int) -> Iterator[list[str]]:
-    size = max(1, min(CHUNK, math.ceil(len(keys) / (4 * max(workers, 1)))))
+def _chunks(keys: list[str], size: int) -> Iterator[list[str]]:
     for first in range(0, len(keys), size):
         yield keys[first : first + size]
 
@@ -247,7 +252,7 @@ def _start_worker(cls: type[Task], options: dict[str, Any], limit: float) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGVTALRM, _raise_time_limit)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    confine()
+    confine(cls.runs_programs)
 
 
 def _raise_time_limit(*_: object) -> None:

@@ -18,12 +18,14 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = ("*.safetensors",)
 BINARIES = ("*.bin",)
-_SMALL_FILES = ("*.json", "tokenizer.model", "vocab.*", "merges.txt", "*.jinja")
+_SMALL_FILES = (
+    "*.json", "tokenizer.model", "vocab.*", "merges.txt", "*.jinja", "README.md", "LICENSE*",
+)  # fmt: skip
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 # What an exported folder may hold; a folder with anything else is not ours to replace.
 _EXPORTED = re.compile(
-    r".*\.safetensors|.*\.safetensors\.index\.json|(generation_|tokenizer_)?config\.json|"
-    r"tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|"
+    r".*\.safetensors|.*\.safetensors\.index\.json|(generation_|tokenizer_|vinejax_)?config\.json|"
+    r"README\.md|tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|"
     r"merges\.txt|chat_template\.jinja"
 )
 

@@ -5,7 +5,7 @@ not supported is refused by name before any weight is read.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -156,21 +156,28 @@ def _place(array: np.ndarray, sharding: Any) -> jax.Array:
 
 
 def save_hf(
-    path: str | Path, config: LlamaConfig, params: Params, tokenizer: Tokenizer | None = None
+    path: str | Path,
+    config: LlamaConfig,
+    params: Params,
+    tokenizer: Tokenizer | None = None,
+    generation: Mapping[str, Any] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write a folder that transformers loads: configuration, weights as they are, tokenizer.
 
-    `params` must be addressable from this process. The folder appears whole or not at all; an
-    earlier export at `path` is replaced, anything else there is refused (UserError).
+    `params` must be addressable from this process. `generation` are more fields of
+    generation_config.json, `texts` more files by name (such as README.md). The folder appears whole
+    or not at all; an earlier export at `path` is replaced, anything else there is refused
+    (UserError).
     """
     raw = {**config.to_hf(), "torch_dtype": str(params["embed"].dtype)}
     ids = {name: raw[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     with folder.replacing(path) as target:
         _write_json(target / "config.json", raw)
-        _write_json(
-            target / "generation_config.json",
-            {name: value for name, value in ids.items() if value is not None},
-        )
+        known = {name: value for name, value in ids.items() if value is not None}
+        _write_json(target / "generation_config.json", known | dict(generation or {}))
+        for name, text in (texts or {}).items():
+            (target / name).write_text(text, encoding="utf-8")
         _write_weights(target, config, params)
         if tokenizer is not None:
             tokenizer.save(str(target))

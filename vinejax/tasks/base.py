@@ -25,6 +25,8 @@ A user adds a task in one file, without touching another:
 It is then reached as `tasks.get("my_module:Doubling", largest=50)`, or as `tasks.get("doubling")`
 after `tasks.register("doubling", Doubling)`. Its options are the keywords of `__init__`. Grading
 happens in other processes, which import the class from its module: that module must not import JAX.
+`examples/own_task.py` reads its problems from files; `examples/program_reward.py` grades by another
+program.
 """
 
 import abc
@@ -66,6 +68,11 @@ class Task(abc.ABC):
     """Strings at which a response ends; they are not part of it."""
     sft_split: ClassVar[str] = "train"
     """The split whose solutions are the demonstrations for supervised fine-tuning."""
+    runs_programs: ClassVar[bool] = False
+    """Whether grading starts programs; without it grading workers must not. Give a program a time
+    limit, and one below the wall clock's for an answer, 4 x grading.limit + 10 s: there the worker
+    is killed, and what it had started lives on. It inherits the worker's limits (`grading.limits`),
+    so there is no network, where the system allows to take it away."""
     longest_prompt: int | None = None
     """Tokens of the longest prompt, BOS included; None = not known in advance."""
     longest_response: int | None = None

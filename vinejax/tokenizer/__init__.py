@@ -6,7 +6,7 @@ nothing imports JAX: grading workers may read this.
 """
 
 from vinejax.tokenizer.base import Tokenizer
-from vinejax.tokenizer.fast import FastTokenizer
+from vinejax.tokenizer.fast import FastTokenizer, byte_tokenizer
 from vinejax.tokenizer.load import load_tokenizer
 from vinejax.tokenizer.pieces import SentencePieceTokenizer
 from vinejax.tokenizer.special import SpecialTokens
@@ -16,5 +16,6 @@ __all__ = [
     "SentencePieceTokenizer",
     "SpecialTokens",
     "Tokenizer",
+    "byte_tokenizer",
     "load_tokenizer",
 ]

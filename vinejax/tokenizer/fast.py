@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
 
 from vinejax.config import UserError
 from vinejax.tokenizer.base import Tokenizer
@@ -88,6 +89,17 @@ class FastTokenizer(Tokenizer):
         (folder / "tokenizer_config.json").write_text(
             json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
+
+
+def byte_tokenizer() -> FastTokenizer:
+    """A token a byte of UTF-8, behind "<bos>" and "<eos>": 258 ids, for models from scratch."""
+    names = ("<bos>", "<eos>")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Backend(models.BPE({name: i for i, name in enumerate([*names, *alphabet])}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(list(names))
+    return FastTokenizer(backend, SpecialTokens(bos=names[0], eos=names[1]))
 
 
 def load_fast(folder: Path) -> FastTokenizer:

@@ -139,16 +139,18 @@ def _start_again(setup: Setup, out: Path) -> policy.Params:
     return params_of(out, setup.config, untrained, iteration=0)[0]
 
 
-def load_policy(out: Path) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer]:
+def load_policy(
+    out: Path, iteration: int | None = None
+) -> tuple[policy.LlamaConfig, policy.Params, Tokenizer]:
     """Model configuration, parameters and tokenizer of a run.
 
-    They are those of its newest checkpoint, or of the SFT policy. Raises UserError if `out` holds
-    no run, or none that has a checkpoint yet.
+    They are those of its newest checkpoint, or of the SFT policy; with `iteration` of that
+    checkpoint. Raises UserError if `out` holds no run, or none that has a checkpoint yet.
     """
     config = folder.read_config(out)
     tokenizer = find_tokenizer(config, tasks.get(config.task.name, **config.task.arguments()))
     model, params = start_policy(config, tokenizer)
-    params, _ = params_of(out, config, params)
+    params, _ = params_of(out, config, params, iteration)
     return model, params, tokenizer
 
 

@@ -79,6 +79,7 @@ class Setup:
             slots=engine.slots or auto.slots,
             ring=engine.ring or auto.ring,
             chunk=engine.chunk or auto.chunk,
+            trunks_per_row=engine.trunks or auto.trunks_per_row,
         )
 
     @property
@@ -133,10 +134,25 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
     most = config.evaluation.problems
     if split == "test":
         most = config.evaluation.test_problems or most
+    return _on_one_device(config, task, tokenizer, _subset(problems, most))
+
+
+def prepare_policy(config: Config) -> tuple[Setup, policy.Params]:
+    """The setup of a policy by itself, without problems, on one device; and the parameters.
+
+    Raises UserError for bad input.
+    """
+    config.validate(tasks.names(), algorithms.names())
+    task = tasks.get(config.task.name, **config.task.arguments())
+    return _on_one_device(config, task, find_tokenizer(config, task), [])
+
+
+def _on_one_device(
+    config: Config, task: Task, tokenizer: Tokenizer, test: Sequence[Prompted]
+) -> tuple[Setup, policy.Params]:
     mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model, params = start_policy(config, tokenizer)
-    chosen = _subset(problems, most)
-    return Setup(config, task, tokenizer, model, mesh, 0, [], [], chosen), params
+    return Setup(config, task, tokenizer, model, mesh, 0, [], [], test), params
 
 
 def _check_attention(config: Config) -> None:

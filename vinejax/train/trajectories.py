@@ -144,28 +144,41 @@ def collect(
         samples = _sample(setup, weights, iteration, trunks, jobs)
     with clock("grading"):
         responses = [read_response(setup, samples, j) for j in range(len(jobs))]
-        problems = [prompted[t].problem for t in jobs.trunk]
-        here = setup.shards.here(config.prompts)
-        own = slice(here.start * config.samples, here.stop * config.samples)
-        grading = graders.submit(
-            [(p, r.text) for p, r in zip(problems[own], responses[own], strict=True)],
-            iteration,
-            "trajectories",
-            strict=config.grading.grader == "strict",
-        )
-        answered = [setup.task.extract_answer(r.text) is not None for r in responses]
-        cut = np.array([is_cut_off(setup, r.finish, r.text) for r in responses])
-        lengths = trunks.length[jobs.trunk]
-        responses = [
-            with_end(setup, *each) for each in zip(responses, cut, lengths.tolist(), strict=True)
-        ]
-        failures = setup.task.step_failures
-        steps = [_steps(setup, r) for r in responses]
-        grades = grades_of([grading])[0].astype(np.float32)
+        to = [prompted[t] for t in jobs.trunk]
+        return graded(setup, graders, to, responses, iteration, policy_step, samples.counters)
+
+
+def graded(
+    setup: Setup,
+    graders: GraderPool,
+    prompted: Sequence[Prompted],
+    responses: Sequence[Response],
+    iteration: int,
+    policy_step: int,
+    counters: sampler.Counters,
+) -> Trajectories:
+    """Grades responses and cuts them into steps; `prompted` has the problem of each."""
+    config = setup.config
+    problems = [p.problem for p in prompted]
+    here = setup.shards.here(config.prompts)
+    own = slice(here.start * config.samples, here.stop * config.samples)
+    grading = graders.submit(
+        [(p, r.text) for p, r in zip(problems[own], responses[own], strict=True)],
+        iteration,
+        "trajectories",
+        strict=config.grading.grader == "strict",
+    )
+    answered = [setup.task.extract_answer(r.text) is not None for r in responses]
+    cut = np.array([is_cut_off(setup, r.finish, r.text) for r in responses])
+    columns = zip(prompted, responses, cut, strict=True)
+    responses = [with_end(setup, r, c, len(p.tokens)) for p, r, c in columns]
+    failures = setup.task.step_failures
+    steps = [_steps(setup, r) for r in responses]
+    grades = grades_of([grading])[0].astype(np.float32)
     spacing = every_n_tokens(config.values.states)
     return Trajectories(
         problems=problems,
-        prompts=[prompted[t].tokens for t in jobs.trunk],
+        prompts=[p.tokens for p in prompted],
         responses=responses,
         steps=steps,
         states=[states_every(s, spacing) for s in steps],
@@ -174,7 +187,7 @@ def collect(
         answered=np.array(answered),
         step_failures=setup.task.step_failures - failures,
         policy_step=policy_step,
-        counters=samples.counters,
+        counters=counters,
     )
 
 

@@ -10,6 +10,7 @@ from vinejax.update.critic import (
     make_values,
 )
 from vinejax.update.dpo import DpoHyper, DpoMetrics, PairBatch, make_dpo_step
+from vinejax.update.gradient import Gradient, Weighed, make_gradient
 from vinejax.update.optimizer import Optimizer, learning_rate, warmup_steps
 from vinejax.update.sft import SftBatch, SftHyper, SftMetrics, make_sft_step
 from vinejax.update.state import State, init, shardings
@@ -22,6 +23,7 @@ __all__ = [
     "CriticMetrics",
     "DpoHyper",
     "DpoMetrics",
+    "Gradient",
     "Hyper",
     "Metrics",
     "Optimizer",
@@ -31,12 +33,14 @@ __all__ = [
     "SftMetrics",
     "Sharded",
     "State",
+    "Weighed",
     "critic_axes",
     "init",
     "init_critic",
     "learning_rate",
     "make_critic_step",
     "make_dpo_step",
+    "make_gradient",
     "make_sft_step",
     "make_step",
     "make_values",

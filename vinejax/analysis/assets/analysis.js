@@ -24,7 +24,7 @@ function drawChart(chart, place) {
     height: 340, showlegend: true, legend: { orientation: "h", y: -0.28, font: { size: 11 } }, hovermode: "closest",
     margin: { l: 54, r: 14, t: 10, b: 46 },
     xaxis: { ...axis(chart.x, chart.x_range), ...(chart.categories ? { type: "category" } : {}) },
-    yaxis: axis(chart.y, chart.y_range),
+    yaxis: { ...axis(chart.y, chart.y_range), ...(chart.log ? { type: "log" } : {}) },
   }), OPTIONS);
 }
 

@@ -15,6 +15,8 @@ from vinejax.train.setup import Setup
 from vinejax.train.skipped import Skips
 from vinejax.train.trajectories import Trajectories
 
+_gae = jax.jit(advantages.gae)
+
 
 class PPO(PolicyGradient):
     """A token's advantage is GAE over the critic's values; the reward stands on the last token.
@@ -30,7 +32,6 @@ class PPO(PolicyGradient):
         self.state = first_critic(setup, context.start())
         self._update = update.make_critic_step(settings, mesh)
         self._values = update.make_values(settings, mesh)
-        self._gae = jax.jit(advantages.gae)
         own = setup.config.critic.learning_rate is not None
         rate = "critic.learning_rate" if own else "update.learning_rate"
         self._skips = Skips(setup.config, context.out, rate)
@@ -40,17 +41,11 @@ class PPO(PolicyGradient):
     ) -> Credit:
         with clock("scoring"):
             old = self.score(weights, batch)
-        config, rows = self.context.setup.config.critic, learning.sequences_of(batch)
+        rows = learning.sequences_of(batch)
         with clock("values"):
             values = self._values_of(rows)
-            rewards = np.zeros_like(values)
-            rewards[np.arange(len(rewards)), rows["length"] - 1] = batch.reward
-            is_response = rows["is_response"]
-            found = self._gae(rewards, values, config.gamma, config.lam, is_response)
-        token_advantages, token_values = (
-            [row[kept] for row, kept in zip(np.asarray(x), is_response, strict=True)]
-            for x in (found, values)
-        )
+            token_advantages = advantages_of(self.context.setup.config, rows, values, batch.reward)
+        token_values = _of_responses(rows, values)
         starts = [states.starts for states in batch.states]
         return Credit(
             [a[at] for a, at in zip(token_advantages, starts, strict=True)],
@@ -129,6 +124,25 @@ def hyper(config: Config, model: policy.LlamaConfig) -> update.CriticHyper:
 def passes(config: Config) -> int:
     """The critic's epochs in an iteration."""
     return config.critic.epochs or config.update.epochs
+
+
+def advantages_of(
+    config: Config, rows: dict[str, np.ndarray], values: np.ndarray, reward: np.ndarray
+) -> list[np.ndarray]:
+    """GAE of each response's tokens, fp32 [T] each, by the values [M, T] of all tokens.
+
+    `rows` are those of `learning.sequences_of`. The reward stands on the last token.
+    """
+    rewards = np.zeros_like(values)
+    rewards[np.arange(len(rewards)), rows["length"] - 1] = reward
+    critic = config.critic
+    found = _gae(rewards, values, critic.gamma, critic.lam, rows["is_response"])
+    return _of_responses(rows, np.asarray(found))
+
+
+def _of_responses(rows: dict[str, np.ndarray], column: np.ndarray) -> list[np.ndarray]:
+    """What a column [M, T] has at each response's tokens."""
+    return [row[kept] for row, kept in zip(column, rows["is_response"], strict=True)]
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray) -> float:

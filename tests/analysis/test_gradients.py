@@ -160,6 +160,7 @@ def test_what_is_kept_is_enough_for_noise_and_signal(every, record):
         assert kept["signal"] == pytest.approx(expected["signal"], rel=1e-3), name
 
 
+@pytest.mark.slow
 def test_more_rollouts_make_less_noise_and_cost_more_tokens(record):
     found = gradients.summarise(json.loads(json.dumps(record)))
     assert found["batches"] == 8
@@ -220,6 +221,7 @@ def test_the_problems_are_those_of_the_next_iteration_and_samples_are_new(own):
     assert texts[0] != texts[2]
 
 
+@pytest.mark.slow
 def test_problems_of_a_batch_are_bounded(own, monkeypatch):
     monkeypatch.setattr(gradients, "PROBLEMS", 3)
     setup = gradients._fixed(own)

@@ -143,11 +143,13 @@ def test_a_policy_of_sft_alone_has_no_reward(tmp_path):
         ("gsm8k", False, False, "has no beginning-of-sequence token"),
     ],
 )
-def test_prompt_and_first_token_are_those_of_training(finished, task, bos, adds, sentence):
+def test_prompt_and_first_token_are_those_of_training(
+    finished, monkeypatch, task, bos, adds, sentence
+):
     found = of_gsm8k(finished, None) if task == "gsm8k" else exported(finished)
-    found.tokenizer.adds_bos = adds
+    monkeypatch.setattr(found.tokenizer, "adds_bos", adds)
     if not bos:
-        found.tokenizer.bos_id = None
+        monkeypatch.setattr(found.tokenizer, "bos_id", None)
     text = card.card(found)
     assert sentence in text
     assert ("ids = [tokenizer.bos_token_id]" in text) == bos

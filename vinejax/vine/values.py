@@ -1,4 +1,4 @@
-"""The value of a state: the mean reward of fresh continuations (VinePPO, section 4, equation 5)."""
+"""The value of a state: the mean reward of fresh continuations (VinePPO, section 4)."""
 
 from typing import NamedTuple
 

@@ -163,6 +163,10 @@ POOL = {"values__pool": True, "values__budget": "remaining"}
         ),
         ({"advantages__std": False}, ["advantages.std is False", "only grpo has it"]),
         (
+            {"algorithm": "restem", "checkpoint__keep_rollouts": 5},
+            ["checkpoint.keep_rollouts is 5", "'restem'", "leave it at 0"],
+        ),
+        (
             {"algorithm": "restem", "restem__rounds": 4},
             ["restem.rounds is 4", "iterations = 50", "5, 10"],
         ),

@@ -19,6 +19,7 @@ from tensorboardX.proto.event_pb2 import Event
 from vinejax import files, report
 from vinejax.config import UserError
 from vinejax.report import MetricsLog, Progress, RolloutLog, read_metrics, read_rollouts
+from vinejax.report.rollouts import iterations
 
 
 def points(folder):
@@ -264,6 +265,18 @@ def test_rollouts_after_the_restored_iteration_are_removed(tmp_path):
     (log.folder / "000002.jsonl.gz").write_bytes(b"\x1f\x8b\x08")
     with pytest.raises(UserError, match="damaged"):
         read_rollouts(tmp_path, 2)
+
+
+def test_the_newest_iterations_rollouts_are_kept(tmp_path):
+    log = RolloutLog(tmp_path)
+    for i in (8, 9, 10, 11):
+        log.write(i, [])
+    log.keep(0)
+    assert iterations(tmp_path) == [8, 9, 10, 11]
+    log.keep(5)
+    assert iterations(tmp_path) == [8, 9, 10, 11]
+    log.keep(2)
+    assert iterations(tmp_path) == [10, 11]
 
 
 def test_reading_a_run_needs_no_jax():

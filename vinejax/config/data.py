@@ -103,6 +103,7 @@ RESUME_MAY_CHANGE = (
     "checkpoint.every",
     "checkpoint.keep",
     "checkpoint.keep_period",
+    "checkpoint.keep_rollouts",
     "grading.workers",
     "update.microbatch",
     "update.max_skipped",

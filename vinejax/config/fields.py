@@ -287,6 +287,7 @@ class CheckpointConfig:
     every: int = 10  # Iterations between checkpoints (authors: 10).
     keep: int = 2  # Newest checkpoints kept for resuming.
     keep_period: int = 0  # Also keep every N-th iteration's; 0 = none (authors: 40 or 60).
+    keep_rollouts: int = 0  # Newest iterations whose file in rollouts/ is kept; 0 = all.
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ _RANGES: tuple[tuple[tuple[Callable[[Any], bool], str], str], ...] = (
         update.learning_rate
         update.weight_decay critic.learning_rate dpo.penalty
         update.kl sft.epochs sft.weight_decay evaluation.every evaluation.temperature
-        checkpoint.keep_period grading.workers
+        checkpoint.keep_period checkpoint.keep_rollouts grading.workers
         update.microbatch sft.microbatch mesh.fsdp mesh.tensor
         engine.rows engine.trunks engine.slots engine.wave engine.chunk""",
     ),
@@ -240,5 +240,10 @@ def _check_method(config: Config) -> None:
                 f"{name} is {get(config, name)}, but algorithm is {config.algorithm!r}: only "
                 f"{method} has it; leave it at {neutral}, or set algorithm to {method}"
             )
+    if config.checkpoint.keep_rollouts and config.algorithm in ("restem", "dpo_positive"):
+        raise ConfigError(
+            f"checkpoint.keep_rollouts is {config.checkpoint.keep_rollouts}, but algorithm is "
+            f"{config.algorithm!r}, which is trained on the files of a round: leave it at 0"
+        )
     if config.algorithm == "restem":
         _divides("restem.rounds", config.restem.rounds, "iterations", config.iterations)

@@ -36,6 +36,11 @@ class RolloutLog:
             if match and int(match[1]) > iteration:
                 path.unlink()
 
+    def keep(self, newest: int) -> None:
+        """Remove all files but those of the `newest` iterations; 0 keeps all."""
+        for iteration in iterations(self.folder.parent)[:-newest] if newest else ():
+            _path(self.folder, iteration).unlink()
+
 
 def iterations(folder: str | Path) -> list[int]:
     """The iterations that the run in `folder` has rollouts of, ascending."""

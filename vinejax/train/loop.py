@@ -153,6 +153,7 @@ class Reinforcement:
         metrics, records = self.algorithm.learn(iteration, batch, weights, clock)
         if self._rollouts is not None:
             self._rollouts.write(iteration + 1, records)
+            self._rollouts.keep(setup.config.checkpoint.keep_rollouts)
         processes.meet()  # the records may be read again, by all
         metrics |= self.algorithm.finish(iteration, clock)
         self._journal.forget(before=iteration)

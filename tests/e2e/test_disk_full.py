@@ -124,7 +124,7 @@ def mend(out: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "file", "safe"),
     [
-        (in_metrics, "metrics.jsonl", 2),
+        runs.slow(in_metrics, "metrics.jsonl", 2),
         (in_checkpoint, "checkpoints/policy/4", 2),
         runs.slow(in_journal, "verdicts.jsonl", 2),
         runs.slow(in_rollouts, "rollouts/000003.jsonl.gz", 2),

@@ -120,7 +120,7 @@ def interrupted(finished: Path, tmp_path: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [runs.slow("SIGTERM"), runs.slow("SIGINT")])
 def test_a_run_that_is_asked_to_stop_saves_and_goes_on(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):

@@ -175,6 +175,7 @@ def test_more_rollouts_make_less_noise_and_cost_more_tokens(record):
     assert {found["estimators"][n]["tokens"] for n in ("group", "constant", "critic")} == {alone}
 
 
+@pytest.mark.slow
 def test_the_same_batches_again_give_the_same_numbers(own):
     first, again = (gradients.sample(own, PARAMS, 4) for _ in range(2))
     assert first == again

@@ -349,6 +349,7 @@ def test_the_chosen_parameters_lie_on_the_mesh_as_trained_ones_do(
         assert a.sharding == b.sharding
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_it_compares_equals_one_that_was_not(
     tmp_path: Path, whole: tuple[Path, policy.Params]
 ):

@@ -42,7 +42,9 @@ model = AutoModelForCausalLM.from_pretrained(folder)
 template = {_SLOT if template is None else template!r}
 prompt = template.replace("{_SLOT}", {example!r})
 {ids}
-found = model.generate(torch.tensor([ids]){more})
+given = torch.tensor([ids])
+# Named, because it would otherwise be guessed, wrongly where padding has the id of a real token.
+found = model.generate(given, attention_mask=torch.ones_like(given){more})
 print(tokenizer.decode(found[0, len(ids) :], skip_special_tokens=True))"""
     after = "`generation_config.json` has the settings under which the numbers above were measured."
     if stop:

@@ -3,39 +3,38 @@
     PYTHONPATH=. python examples/values_of_trajectories.py FILE --run=DIR
     PYTHONPATH=. python examples/values_of_trajectories.py FILE --model=FOLDER --config=NAME
 
-The policy is that of a run, or a Hugging Face folder with the task and the sampling rules of a
-named configuration. FILE holds a JSON object a line:
+The policy is that of a run, or a Hugging Face folder under a configuration's rules. FILE has lines:
 
     {"problem": "2+3-1", "answer": "54", "response": "2+3=5\\n5-1=4\\n#### 54"}
 
-(for the task `math` "solution" in place of "answer"). From the prompt and from the end of each step
-the policy writes K continuations, which the task's grader grades; the KV of what comes before is
-computed once a trajectory. Printed are, step by step, the value before it and its advantage.
+(for `math` "solution" in place of "answer"). From the prompt and the end of each step the policy
+writes K continuations (--k), which the task's grader grades; KV of what comes before is shared.
+Printed are, step by step, the value before it and its advantage.
 """
 
 import argparse
-import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import configs
+from experiments import cli, configs
 from experiments.evaluate import of_model
 from vinejax import analysis, train
 from vinejax.tasks import Problem
+from vinejax.tasks.rows import rows_of
 
 
 def read(file: Path) -> list[tuple[Problem, str]]:
     """Problems and responses; the text of a problem is its id."""
     given = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        text, solution, answer = row["problem"], row.get("solution", ""), row.get("answer")
-        problem = Problem(id=text, problem=text, solution=solution, answer=answer)
-        given.append((problem, row["response"]))
+    for row in rows_of(file):
+        text, solution = row.text("problem"), row.fields.get("solution", "")
+        problem = Problem(id=text, problem=text, solution=solution, answer=row.fields.get("answer"))
+        given.append((problem, row.text("response")))
     return given
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def run(argv: Sequence[str]) -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("file", type=Path)
@@ -44,15 +43,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", default="gsm8k_smollm2")
     parser.add_argument("--k", type=int, default=9)
     flags = parser.parse_args(argv)
-    if flags.run is not None:
-        config = train.read_config(flags.run)
-    else:
-        config = of_model(configs.get(flags.config), flags.model)
+    named = configs.get(flags.config)
+    config = train.read_config(flags.run) if flags.run else of_model(named, flags.model)
     for found in analysis.values_of(config, read(flags.file), run=flags.run, k=flags.k):
         print(f"reward {found.reward:g}: {found.problem.problem}")
         for step in zip(found.values, found.advantages, found.steps, strict=True):
             print("  V {:.2f}  A {:+.2f}  {!r}".format(*step))
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code; what is wrong with the input is a line, not a traceback."""
+    return cli.execute(run, argv)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -72,19 +72,23 @@ def run(argv: list[str]) -> None:
 
 def lines(result: Mapping[str, Any]) -> list[str]:
     """The main numbers as a table."""
-    shown = ["iteration  predictor       within .05            MAE                   error a step"]
+    from vinejax.analysis.quality import as_text
+
+    shown = [
+        "iteration  predictor       within .05              MAE                     error a step"
+    ]
     for at in result["values"]:
         for name, found in at["predictors"].items():
-            numbers = (_number(found[m]) for m in ("within_0.05", "mae", "error_slope"))
+            numbers = (as_text(found[m]) for m in ("within_0.05", "mae", "error_slope"))
             shown.append(
-                f"{at['iteration']:>9}  {name:<14}" + "".join(f"  {n:<20}" for n in numbers)
+                f"{at['iteration']:>9}  {name:<14}" + "".join(f"  {n:<22}" for n in numbers)
             )
     for at in result["actions"]:
         shown.append(
             f"best of next steps, iteration {at['iteration']}: "
             f"{at['with_spread']} of {at['with_alternatives']} states have spread"
         )
-        shown += [f"           {n:<14}  {_number(v)}" for n, v in at["predictors"].items()]
+        shown += [f"           {n:<14}  {as_text(v)}" for n, v in at["predictors"].items()]
     for at in result["gradients"]:
         shown.append(
             f"gradients, iteration {at['iteration']}: {at['batches']} batches of "
@@ -92,20 +96,10 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         )
         shown.append("estimator        tokens  noise / signal          tokens until they are equal")
         for name, found in at["estimators"].items():
-            ratio = _number(found["noise_to_signal"], ".2f")
-            equal = _number(found["tokens_to_signal"], ",.0f")
+            ratio = as_text(found["noise_to_signal"], ".2f")
+            equal = as_text(found["tokens_to_signal"], ",.0f")
             shown.append(f"{name:<14}  {found['tokens']:>7,.0f}  {ratio:<22}  {equal}")
     return shown
-
-
-def _number(found: Mapping[str, float | None], digits: str = ".3f") -> str:
-    value, low, high = (found[name] for name in ("value", "low", "high"))
-    if value is None:
-        return "-"
-    if low is None:
-        return format(value, digits)
-    end = "?" if high is None else format(high, digits)
-    return f"{value:{digits}} ({low:{digits}}, {end})"
 
 
 def _note(line: str) -> None:

@@ -86,8 +86,6 @@ def config(algorithm: str = "vineppo") -> Config:
             context=CONTEXT,
         ),
         checkpoint=CheckpointConfig(every=10, keep=2),
-        # Vines are about equally long here, so a row's end together. Measured: 64 slots and one
-        # trunk a row take 0.24 CPU-s for an iteration's rollouts, 128 slots and two 0.28.
-        engine=EngineConfig(rows=16, slots=4, trunks=1),
+        engine=EngineConfig(rows=16, slots=4, trunks=1),  # a row's vines end together here
     )
     return with_algorithm(setup, algorithm)

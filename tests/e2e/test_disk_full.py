@@ -20,9 +20,15 @@ from vinejax import files, report
 from vinejax.checkpoint import Checkpoints, whole
 from vinejax.config import StorageError
 from vinejax.journal import Journal
+from vinejax.report.rollouts import iterations
 from vinejax.train import folder
 
-CHANGES = {"algorithm": "grpo", "sft__epochs": 0.2, "evaluation__every": 0}
+CHANGES = {
+    "algorithm": "grpo",
+    "sft__epochs": 0.2,
+    "evaluation__every": 0,
+    "checkpoint__keep_rollouts": 2,
+}
 Break = Callable[[pytest.MonkeyPatch, Path], None]
 Failing = Callable[..., str]
 
@@ -148,6 +154,7 @@ def test_a_full_disk_ends_the_run_and_what_was_saved_goes_on(
     mend(out)
     runs.train(*runs.flags(out, **CHANGES), "--resume")
     assert_same_run(out, finished)
+    assert iterations(out) == [3, 4]
 
 
 def test_a_full_disk_in_supervised_fine_tuning_leaves_its_checkpoint(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_under_a_model_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("Ada has 1 pen.", "1", "\n#### 2\nIs it?"),
     )
     model = folders.make_model(tmp_path / "model")
-    values_of_trajectories.main([str(file), f"--model={model}", "--k=2"])
+    assert values_of_trajectories.main([str(file), f"--model={model}", "--k=2"]) == 0
     # A random model never comes to an answer: what is right is right by its last step alone.
     assert capsys.readouterr().out.splitlines() == [
         f"reward 1: {pens}",
@@ -46,13 +47,35 @@ def test_under_a_model_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "flags", "words"),
+    [
+        ('{"problem": "1+2"}', ["--config=tiny"], ":1: field 'response' is missing"),
+        ("{}", ["--config=tiny"], ":1: field 'problem' is missing"),
+        ("no JSON", ["--config=tiny"], ":1: broken line, not JSON"),
+        (None, ["--config=tiny"], "cannot be read"),
+        ("{}", ["--run=nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_a_line(
+    line: str | None, flags: list[str], words: str, tmp_path: Path, capsys: Any
+):
+    file = tmp_path / "file.jsonl"
+    if line is not None:
+        file.write_text(line + "\n")
+    assert values_of_trajectories.main([str(file), *flags]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert words in shown
+
+
 @pytest.mark.slow  # a run, too
 def test_under_the_policy_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "run"
     runs.train(*runs.flags(out, algorithm="sft", sft__epochs=1))
     capsys.readouterr()
     file = written(tmp_path / "file.jsonl", ("1+2+3", "36", "1+2=3\n3+3=6\n#### 36"))
-    values_of_trajectories.main([str(file), f"--run={out}", "--k=40"])
+    assert values_of_trajectories.main([str(file), f"--run={out}", "--k=40"]) == 0
     first, *steps = capsys.readouterr().out.splitlines()
     assert first.endswith(": 1+2+3")
     assert [line.rpartition("  ")[2] for line in steps] == [

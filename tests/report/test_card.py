@@ -1,10 +1,13 @@
 """The model card: a header that parses whatever a configuration says, and the run's own numbers."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
@@ -165,6 +168,48 @@ def test_prompt_and_first_token_are_those_of_training(
         assert problem.startswith("[MATH_TASK] Problem:\nAda has 2 pens")
         assert problem.endswith("\n\nSolution:")
         assert r"stop_strings=['\n\n\nProblem:'], tokenizer=tokenizer" in text
+
+
+@pytest.mark.parametrize("task", ["ledger", "gsm8k"])
+def test_nobody_guesses_which_tokens_count(finished, monkeypatch, task):
+    """Padding may have the id of a real token, by which transformers would hide that token."""
+    seen: dict[str, Any] = {}
+
+    class Model:
+        def generate(self, ids, **more):
+            seen.update(more, ids=ids)
+            return np.concatenate([ids, [[7, 8]]], axis=1)
+
+    class Tokenizer:
+        bos_token_id = 0
+
+        def __call__(self, prompt, add_special_tokens):
+            return SimpleNamespace(input_ids=[3, 4, 5])
+
+        def decode(self, ids, skip_special_tokens):
+            return f"decoded {ids.tolist()}"
+
+    def found_in(thing):
+        return SimpleNamespace(from_pretrained=lambda folder: thing)
+
+    theirs = SimpleNamespace(
+        AutoModelForCausalLM=found_in(Model()), AutoTokenizer=found_in(Tokenizer())
+    )
+    monkeypatch.setitem(sys.modules, "transformers", theirs)
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(tensor=np.array, ones_like=np.ones_like)
+    )
+    found = of_gsm8k(finished, None) if task == "gsm8k" else exported(finished)
+    exec(card.card(found).split("```python\n")[1].split("```")[0], {})
+    assert seen["ids"].tolist() == [[0, 3, 4, 5]]
+    assert seen["attention_mask"].tolist() == [[1, 1, 1, 1]]
+    assert "stop_strings" in seen or task == "ledger"
+
+
+def test_a_lenient_grader_is_told_where_there_are_two(finished):
+    lenient = "The `authors` grader is lenient"
+    assert lenient not in card.card(exported(finished))
+    assert lenient in card.card(of_gsm8k(finished, None))
 
 
 HOSTILE = [

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from experiments import configs, shapes
-from vinejax import policy
+from vinejax import policy, sampler
 from vinejax.compiled import topology
-from vinejax.config import Config, ConfigError, MeshConfig
+from vinejax.config import Config, ConfigError, EngineConfig, MeshConfig
 from vinejax.train import fit, plan
 
 RHO, DEEPSEEK = shapes.SHAPES["rho1b"], shapes.SHAPES["deepseekmath7b"]
@@ -119,6 +119,13 @@ def test_a_kernel_that_cannot_share_heads_is_refused_where_it_was_asked_for():
     config = replace(config, engine=replace(config.engine, attention="cudnn"))
     with pytest.raises(ConfigError, match=r"engine\.attention is 'cudnn'.*mesh\.tensor is 2"):
         fit.model_of(config, replace(bfloat16(RHO), decode_attention="cudnn"))
+
+
+def test_what_is_given_of_the_engine_stands_over_what_is_made():
+    made = sampler.Layout(8, 16, ring=64, chunk=32, trunks_per_row=2)
+    assert fit.layout_of(EngineConfig(), made) == made
+    given = EngineConfig(rows=1, slots=3, ring=5, chunk=7, trunks=9)
+    assert fit.layout_of(given, made) == sampler.Layout(1, 3, ring=5, chunk=7, trunks_per_row=9)
 
 
 def test_sizes_by_hand():

@@ -11,6 +11,7 @@ from typing import Any
 
 from vinejax.analysis import charts
 from vinejax.analysis.charts import Chart
+from vinejax.analysis.quality import as_text
 from vinejax.config import Config
 from vinejax.files import write_atomic
 from vinejax.report.page import shell, tables
@@ -106,7 +107,7 @@ def _values_table(results: Sequence[Results]) -> str:
     rows = [
         [
             f"{at['iteration']}: {charts.name_of(name)}",
-            *(_number(found[metric]) for metric in charts.TITLES),
+            *(as_text(found[metric]) for metric in charts.TITLES),
             f"{found['calibration']['error']:.3f}",
         ]
         for at in results
@@ -130,7 +131,7 @@ def _actions_table(results: Sequence[Results]) -> str:
             str(at["iteration"]),
             *(str(at[n]) for n in ("tried", "with_alternatives", "with_spread")),
             "-" if at["chance"] is None else f"{at['chance']:.3f}",
-            *(_number(at["predictors"].get(n)) for n in names),
+            *(as_text(at["predictors"].get(n)) for n in names),
         ]
         for at in results
     ]
@@ -151,8 +152,8 @@ def _gradients_table(results: Sequence[Results]) -> str:
         [
             f"{at['iteration']}: {charts.estimator_name(name)}",
             f"{found['tokens']:,.0f}",
-            _number(found["noise_to_signal"]),
-            _number(found["tokens_to_signal"], ",.0f"),
+            as_text(found["noise_to_signal"]),
+            as_text(found["tokens_to_signal"], ",.0f"),
             "-" if found["cosine"] is None else f"{found['cosine']:.2f}",
             f"{found['noise']['value']:.3g}",
             f"{found['signal']:.3g}",
@@ -161,14 +162,3 @@ def _gradients_table(results: Sequence[Results]) -> str:
         for name, found in at["estimators"].items()
     ]
     return tables.table(head, rows, "scores")
-
-
-def _number(found: Mapping[str, float | None] | None, digits: str = ".3f") -> str:
-    """The value and its interval, as far as they are known."""
-    if found is None or found["value"] is None:
-        return "-"
-    value, low, high = (found[name] for name in ("value", "low", "high"))
-    if low is None:
-        return format(value, digits)
-    end = "?" if high is None else format(high, digits)
-    return f"{value:{digits}} ({low:{digits}} to {end})"

@@ -5,7 +5,7 @@ Definitions are those of the VinePPO paper (its analysis of value prediction) wh
 rollouts its standard deviation is 0.031 at most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,3 +153,14 @@ def with_interval(
 
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+def as_text(found: Mapping[str, float | None] | None, digits: str = ".3f") -> str:
+    """The value and its interval, as far as they are known."""
+    if found is None or found["value"] is None:
+        return "-"
+    value, low, high = (found[name] for name in ("value", "low", "high"))
+    if low is None:
+        return format(value, digits)
+    end = "?" if high is None else format(high, digits)
+    return f"{value:{digits}} ({low:{digits}} to {end})"

@@ -31,10 +31,9 @@ class RolloutLog:
 
     def delete_after(self, iteration: int) -> None:
         """Remove the files of later iterations, which a resumed run writes again."""
-        for path in self.folder.iterdir():
-            match = _NAME.fullmatch(path.name)
-            if match and int(match[1]) > iteration:
-                path.unlink()
+        for later in iterations(self.folder.parent):
+            if later > iteration:
+                _path(self.folder, later).unlink()
 
     def keep(self, newest: int) -> None:
         """Remove all files but those of the `newest` iterations; 0 keeps all."""

@@ -62,7 +62,7 @@ def empty_ring(config: policy.LlamaConfig, slots: int, cells: int) -> Ring:
     keys, values = empty_cache(config, slots, cells)
     if is_by_cell(config):
         return Ring([jnp.zeros_like(v) for v in values], values)
-    # Two blocks at least: around one alone XLA:CPU copies the whole ring, eight times a step.
+    # Two blocks at least: around one alone XLA:CPU copies the ring, four times a layer and step.
     most = min(RING_BLOCK, max(1, cells // 2))
     block = max(d for d in range(1, most + 1) if cells % d == 0)
     shape = (slots, config.kv_heads, cells // block, config.head_dim, block)

@@ -85,9 +85,7 @@ def _step(
     stored = table.prefix_length[job] - 1
     index = table.offset[job] + drawn
 
-    at, begin = jnp.arange(layout.trunks_per_row * cells), (place * cells)[:, None]
-    in_trunk = (at >= begin) & (at < begin + stored[:, None])
-    in_ring = (cell - jnp.arange(layout.ring)) % layout.ring <= drawn[:, None]
+    in_trunk, in_ring = _visible(layout, cells, place, stored, drawn, cell)
     logits, ring, is_finite = decode.step(
         weights,
         config,
@@ -127,6 +125,20 @@ def _step(
         clock=state.clock + 1,
     )
     return state, log
+
+
+def _visible(
+    layout: Layout,
+    cells: int,
+    place: Int[Array, "B"],
+    stored: Int[Array, "B"],
+    drawn: Int[Array, "B"],
+    cell: Int[Array, ""],
+) -> tuple[Bool[Array, "B W"], Bool[Array, "B T"]]:
+    """What a slot looks at: `stored` cells of its place in the row, and its own in the ring."""
+    at, begin = jnp.arange(layout.trunks_per_row * cells), (place * cells)[:, None]
+    in_trunk = (at >= begin) & (at < begin + stored[:, None])
+    return in_trunk, (cell - jnp.arange(layout.ring)) % layout.ring <= drawn[:, None]
 
 
 def _finish(

@@ -40,7 +40,11 @@ def local_rows(folder: Path, file: str) -> list[Row]:
     found = [path for path in (folder / file, folder / f"{file}.gz") if path.is_file()]
     if not found:
         raise UserError(f"task.path: {folder} holds neither {file} nor {file}.gz; put one there")
-    path = found[0]
+    return rows_of(found[0])
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of one file, as `local_rows` reads it. Raises UserError."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")

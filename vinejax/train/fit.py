@@ -275,6 +275,17 @@ class _Chosen:
             self._set("engine", why, wave=most)
 
 
+def layout_of(given: EngineConfig, made: sampler.Layout) -> sampler.Layout:
+    """`made`, but for what the configuration says."""
+    return sampler.Layout(
+        rows=given.rows or made.rows,
+        slots=given.slots or made.slots,
+        ring=given.ring or made.ring,
+        chunk=given.chunk or made.chunk,
+        trunks_per_row=given.trunks or made.trunks_per_row,
+    )
+
+
 def _layouts(
     given: EngineConfig, trunks: int, jobs: int, max_new_tokens: int
 ) -> Iterator[sampler.Layout]:
@@ -285,13 +296,7 @@ def _layouts(
     for slots in SLOTS:
         made = sampler.Layout.auto(trunks, jobs, max_new_tokens, slots)
         while made.rows >= 1:
-            yield replace(
-                made,
-                rows=given.rows or made.rows,
-                slots=given.slots or made.slots,
-                ring=given.ring or made.ring,
-                trunks_per_row=given.trunks or made.trunks_per_row,
-            )
+            yield layout_of(given, made)
             if made.rows == 1 or made.slots >= STATES:
                 break
             made = replace(made, rows=made.rows // 2, slots=made.slots * 2)

@@ -205,9 +205,7 @@ class Programs:
         cells = bucket(longest)
         prompts = -(-config.prompts // self._shards)
         trunks = self._wave if grows else min(engine.wave, power_of_two(prompts))
-        layout = sampler.Layout(
-            engine.rows, engine.slots, engine.ring, engine.chunk or 256, engine.trunks or 2
-        )
+        layout = fit.layout_of(engine, sampler.Layout(engine.rows, engine.slots, engine.ring))
         slots = layout.rows * layout.slots
         tokens = config.episodes * lengths.response
         if grows:  # a rollout is half a response long, in the mean

@@ -71,16 +71,8 @@ class Setup:
         It follows from the configuration, not from the data of an iteration, so that a phase is
         compiled once.
         """
-        engine = self.config.engine
-        auto = sampler.Layout.auto(trunks, jobs_per_trunk, max_new_tokens)
-        return replace(
-            auto,
-            rows=engine.rows or auto.rows,
-            slots=engine.slots or auto.slots,
-            ring=engine.ring or auto.ring,
-            chunk=engine.chunk or auto.chunk,
-            trunks_per_row=engine.trunks or auto.trunks_per_row,
-        )
+        made = sampler.Layout.auto(trunks, jobs_per_trunk, max_new_tokens)
+        return fit.layout_of(self.config.engine, made)
 
     @property
     def wave(self) -> int:

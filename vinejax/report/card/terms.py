@@ -3,6 +3,7 @@
 from vinejax.report.card.exported import Exported
 from vinejax.report.card.markdown import plain
 from vinejax.report.card.origin import Base
+from vinejax.tasks import Task
 
 _LIMITS = """\
 - A research model for one kind of problem, and tested on nothing else. It was not made for
@@ -15,9 +16,11 @@ _LIMITS = """\
 _REWARDED = """\
 - The reward was verifiable: a program's verdict on the final answer. Steps on the way to it were
   not checked, so a right answer may stand below wrong reasoning.
-- A policy can learn to please the grader instead of solving the problem. The `authors` grader is
-  lenient; where its pass@1 is above that of the `strict` one, the difference may be just that. Look
-  at responses before you believe a number."""
+- A policy can learn to please the grader instead of solving the problem. Look at responses before
+  you believe a number."""
+_TWO_GRADERS = """\
+- The `authors` grader is lenient; where its pass@1 is above that of the `strict` one, the
+  difference may be just that."""
 _IMITATED = """\
 - It imitates demonstrations, with whatever errors these have."""
 CITATION = """\
@@ -38,7 +41,10 @@ The method and the settings are those of this paper, in an implementation of its
 
 def limits(exported: Exported) -> str:
     """Limits that every policy has, and those of what it learnt from."""
-    return f"{_LIMITS}\n{_REWARDED if exported.run.planned else _IMITATED}"
+    found = [_LIMITS, _REWARDED if exported.run.planned else _IMITATED]
+    if type(exported.task).grade_strict is not Task.grade_strict:
+        found.append(_TWO_GRADERS)
+    return "\n".join(found)
 
 
 def licence(base: Base | None) -> str:

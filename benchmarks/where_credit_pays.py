@@ -3,12 +3,12 @@
     python -m benchmarks.where_credit_pays --config=tiny --lengths 8 16 --seeds=3 --out=DIR [--json]
 
 For every length of the chain the demonstrations are so sloppy that they are right as often as those
-of `tiny` are (0.8^8 = 17 %): what grows is the number of steps that an outcome could be due to. One
-SFT a length and seed, from which all arms start; equal episodes. The other flags of the
-configuration (prompts, samples, update.learning_rate, ...) are for all arms, --tuned=sweep.json
-gives methods their own rates. Times are to the best validation accuracy of GRPO and of PPO, seed by
-seed. DIR/length-N/compare.json and compare.md are written anew after every seed, and the same
-command goes on where it was stopped or killed.
+of `tiny` are (0.8^8 = 17 %): what grows is the number of steps that an outcome could be due to;
+--sloppy sets the share of sloppy facts instead. One SFT a length and seed, from which all arms
+start; equal episodes. The other flags of the configuration (prompts, samples, task.options.resets,
+...) are for all arms, --tuned=sweep.json gives methods their own rates. Times are to the best
+validation accuracy of GRPO and of PPO, seed by seed. DIR/length-N/compare.json and compare.md are
+written anew after every seed, and the same command goes on where it was stopped or killed.
 """
 
 import math
@@ -45,19 +45,21 @@ class Flags:
 
     out: Path | None = None  # Folder of all runs and results.
     lengths: tuple[int, ...] = (6, 8, 12, 16)  # Facts of a problem.
+    sloppy: float | None = None  # Share of sloppy facts; None = demonstrations as right as tiny's.
     arms: tuple[str, ...] = tuple(ARMS)
     seeds: int = 3  # How many: config.seed and those that follow it.
     tuned: Path | None = None  # sweep.json of benchmarks.sweep: methods take what it has chosen.
     json: bool = False  # Print the results as one JSON line, last on standard output.
 
 
-def of_length(config: Config, length: int) -> Config:
+def of_length(config: Config, length: int, sloppy: float | None = None) -> Config:
     """`config` for chains of `length` facts: the task, and room for its texts.
 
     A prompt has 2 n + 3 tokens and a response 7 n + 2.
     """
     assert isinstance(config.task.options, LedgerOptions)
-    sloppy = round((1 - RIGHT ** (1 / length)) / config.task.options.wrong, 4)
+    if sloppy is None:
+        sloppy = round((1 - RIGHT ** (1 / length)) / config.task.options.wrong, 4)
     options = replace(config.task.options, length=length, sloppy=sloppy)
     prompt, response = 2 * length + 8, 7 * length + 8
     context = 16 * math.ceil((prompt + response) / 16)
@@ -98,8 +100,12 @@ def run(argv: list[str]) -> None:
     results = {}
     for length in flags.lengths:
         root = flags.out / f"length-{length}"
-        starts = series.starts(of_length(of(["algorithm=sft"]), length), seeds, root)
-        arms = {arm: of_length(of(ARMS[arm]), length) for arm in flags.arms}
+        sft, *trained = (
+            of_length(of(words), length, flags.sloppy)
+            for words in (("algorithm=sft",), *(ARMS[arm] for arm in flags.arms))
+        )
+        starts = series.starts(sft, seeds, root)
+        arms = dict(zip(flags.arms, trained, strict=True))
         results[length] = measure(starts, arms, seeds, root)
         print(f"\nchains of {length}\n\n{comparison.tables(results[length])}", file=sys.stderr)
     if flags.json:

@@ -19,6 +19,11 @@ def test_eight_facts_are_the_embedded_default():
     assert study.of_length(tiny.config(), 8) == tiny.config()
 
 
+def test_a_share_of_sloppy_facts_that_is_given_holds_for_every_length():
+    for length in (6, 12):
+        assert options(study.of_length(tiny.config(), length, sloppy=0.7)).sloppy == 0.7
+
+
 def test_the_embedded_long_chains_are_those_of_the_study():
     studied = study.of_length(tiny.config(), 12)
     longer = replace(studied, name="ledger_long", sft=replace(studied.sft, epochs=12))

@@ -44,6 +44,35 @@ def test_solutions_outside_the_demonstrations_are_right(ledger):
                 assert result == RESULT[op](a, b) % 10
 
 
+def test_a_reset_makes_what_stands_before_it_irrelevant():
+    """9-7=2, 2*0=0, 0+3=3, 3-1=2: a wrong 5 in the first step is forgotten, a wrong sum is not."""
+    task = tasks.get("ledger", length=4, resets=0.5)
+    problem = Problem(id="x", problem="9-7*0+3-1", solution="", answer="32")
+    assert task.grade(problem, "9-7=5\n5*0=0\n0+3=3\n3-1=2\n#### 32") == 1.0
+    assert task.grade(problem, "9-7=2\n2*0=0\n0+3=4\n4-1=3\n#### 43") == 0.0
+
+
+def test_resets_are_as_frequent_as_asked_never_last_and_never_sloppy():
+    sizes = {"sft_size": 1000, "train_size": 20, "validation_size": 10, "test_size": 10}
+    task = tasks.get("ledger", length=8, sloppy=1.0, resets=0.25, **sizes)
+    problems = task.load("sft")
+    # 7,000 operations: standard error 0.005.
+    resets = sum(problem.problem.count("*0") for problem in problems)
+    assert resets / 7000 == pytest.approx(0.25, abs=0.02)
+    for problem in problems:
+        steps = facts(problem.solution)
+        assert [step[1:3] for step in steps][-1] != ("*", 0)
+        assert all(step[3] == 0 for step in steps if step[1:3] == ("*", 0))
+        behind = problem.problem.rpartition("*0")[2]
+        values = "".join(str(step[3]) for step in steps)
+        assert task.extract_answer(problem.solution) == (
+            values[-len(behind) // 2 :] if "*0" in problem.problem else values
+        )
+    for problem in task.load("train"):
+        assert task.grade(problem, problem.solution) == 1.0
+    assert not any("*0" in p.problem for p in tasks.get("ledger", **sizes).load("sft"))
+
+
 def test_only_sloppy_facts_are_stated_wrongly_and_always_in_the_same_way(ledger):
     wrong, right = Counter(), Counter()
     for problem in ledger.load("sft"):
@@ -96,16 +125,17 @@ def test_test_problems_do_not_depend_on_the_size_of_the_pools(ledger):
     assert other.load("test") == ledger.load("test")
 
 
+@pytest.mark.parametrize("resets", [0.0, 0.1])
 @pytest.mark.parametrize("length", [1, 2, 8, 12])
-def test_stated_lengths_are_exact(length):
-    task = tasks.get(
-        "ledger", length=length, sft_size=20, train_size=20, validation_size=10, test_size=10
-    )
+def test_stated_lengths_are_exact(length, resets):
+    sizes = {"sft_size": 20, "train_size": 20, "validation_size": 10, "test_size": 10}
+    task = tasks.get("ledger", length=length, resets=resets, **sizes)
     tokenizer = task.tokenizer()
     problem = task.load("sft")[0]
     assert len(tokenizer.encode(task.prompt(problem), bos=True)) == task.longest_prompt
-    ids = [*tokenizer.encode(task.target(problem)), tokenizer.eos_id]
-    assert len(ids) == task.longest_response
+    lengths = [len(tokenizer.encode(task.target(problem))) + 1 for problem in task.load("sft")]
+    assert max(lengths) == task.longest_response
+    assert resets or min(lengths) == task.longest_response
 
 
 def test_one_token_a_character_and_one_a_mark(ledger, tmp_path):
@@ -168,6 +198,7 @@ def test_grader_wants_exactly_the_running_values(ledger, response, grade):
         ({"operators": "++"}, "operators"),
         ({"sloppy": 1.5}, "sloppy=1.5"),
         ({"wrong": -1}, "wrong=-1"),
+        ({"resets": 1.0}, "resets=1.0"),
         ({"test_size": -1}, "negative"),
         ({"length": 2}, "exist"),
     ],

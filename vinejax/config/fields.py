@@ -56,6 +56,9 @@ class LedgerOptions:
     sloppy: float = 0.4  # Share of the facts that demonstrations get wrong at times.
     wrong: float = 0.5  # Probability that a demonstration states a sloppy fact wrongly.
     operators: str = "+-*"  # Operators to draw from.
+    # Probability that an operation, other than the last, is *0: a step before it makes no
+    # difference to the reward, right or wrong. Below 1.
+    resets: float = 0.0
     sft_size: int = 4000  # Problems with demonstrations, for SFT.
     train_size: int = 2000  # Problems for reinforcement learning.
     validation_size: int = 128  # Problems that choose the best iteration.

@@ -9,6 +9,9 @@ part of the time, always in the same way. A policy that imitates them learns rig
 side, and reinforcement learning can tell which step lost the reward. Multiplication is by 3, 7 or 9
 only: those are one-to-one modulo 10, so that an error is never cancelled later.
 
+With `resets`, some operations are `*0`, and the answer lists the running values behind the last of
+them: what stands before it is irrelevant, a mistake there one that a success got away with.
+
 Problems of all splits are different; what is measured is whether facts get repaired, in
 compositions that were not seen. Everything follows from `seed` (numpy `default_rng`).
 """
@@ -26,6 +29,7 @@ from vinejax.tokenizer import FastTokenizer, SpecialTokens, Tokenizer
 
 OPERANDS = {"+": tuple(range(10)), "-": tuple(range(10)), "*": (3, 7, 9)}
 SPLITS = ("test", "validation", "train", "sft")
+RESET = "*0"
 MARK = "#### "
 END_OF_PROMPT = ":\n"
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
@@ -39,7 +43,8 @@ class Ledger(Task):
 
     seed: of the facts that are sloppy, of all problems and of the errors in demonstrations.
     sloppy: share of the facts that are sloppy. wrong: how often a demonstration states such a fact
-    wrongly. operators: some of "+-*". *_size: number of problems in each split; "sft" holds the
+    wrongly. operators: some of "+-*". resets: probability that an operation other than the
+    last is `*0`, which is never sloppy. *_size: number of problems in each split; "sft" holds the
     demonstrations, the solutions of the other splits are right.
     """
 
@@ -53,13 +58,14 @@ class Ledger(Task):
         sloppy: float = 0.4,
         wrong: float = 0.5,
         operators: str = "+-*",
+        resets: float = 0.0,
         sft_size: int = 4000,
         train_size: int = 2000,
         validation_size: int = 128,
         test_size: int = 256,
     ):
         self.seed, self.length, self.operators = seed, length, operators
-        self.sloppy, self.wrong = sloppy, wrong
+        self.sloppy, self.wrong, self.resets = sloppy, wrong, resets
         sizes = (test_size, validation_size, train_size, sft_size)
         self.sizes = dict(zip(SPLITS, sizes, strict=True))
         self._check()
@@ -77,6 +83,8 @@ class Ledger(Task):
         for field, value in (("sloppy", self.sloppy), ("wrong", self.wrong)):
             if not 0 <= value <= 1:
                 raise ConfigError(f"task ledger: {field}={value} must lie in [0, 1]")
+        if not 0 <= self.resets < 1:
+            raise ConfigError(f"task ledger: resets={self.resets} must be at least 0 and below 1")
         if min(self.sizes.values()) < 0:
             raise ConfigError(f"task ledger: sizes {self.sizes} must not be negative")
         exist = 10 * sum(len(OPERANDS[op]) for op in self.operators) ** self.length
@@ -136,7 +144,10 @@ class Ledger(Task):
 
     def _draw(self, rng: np.random.Generator) -> str:
         text = str(rng.integers(10))
-        for _ in range(self.length):
+        for step in range(self.length):
+            if self.resets and step < self.length - 1 and rng.random() < self.resets:
+                text += RESET
+                continue
             op = self.operators[rng.integers(len(self.operators))]
             text += f"{op}{OPERANDS[op][rng.integers(len(OPERANDS[op]))]}"
         return text
@@ -183,7 +194,11 @@ def _steps(text: str, result_of: Callable[[Fact], int]) -> list[tuple[Fact, int]
 
 
 def _answer(steps: list[tuple[Fact, int]]) -> str:
-    return "".join(str(value) for _, value in steps)
+    """The running values, from the last reset on."""
+    values = ""
+    for (op, _, b), value in steps:
+        values = "" if f"{op}{b}" == RESET else f"{values}{value}"
+    return values
 
 
 def _solution(steps: list[tuple[Fact, int]]) -> str:

@@ -2,6 +2,7 @@
 # make test      the tests, without the slow ones        make test-all   all of them
 # make check     format, lint, types                     make clean      remove environment and caches
 # make docs      reference of the library from its docstrings, in build/docs
+# make fuzz      texts, formulas, data files and configurations at random, EXAMPLES=10000 of each test
 #
 # PYTHON=python3.12 make run     another interpreter (3.11 to 3.13)
 # make run ARGS="--config.seed=1"     other flags of experiments.run
@@ -25,7 +26,11 @@ BIN := $(VENV)/bin
 DOCUMENTED := vinejax vinejax.tasks.base vinejax.tasks.rows vinejax.tokenizer vinejax.config vinejax.grading \
   vinejax.train vinejax.train.algorithms.base vinejax.analysis vinejax.statistics
 
-.PHONY: run test test-all check docs clean
+# Tests that draw their examples.
+FUZZED := tests/test_hostile_text.py tests/tasks/test_any_formula.py tests/tasks/test_math_steps.py \
+  tests/vine/test_states.py
+
+.PHONY: run test test-all check docs fuzz clean
 .DELETE_ON_ERROR:
 
 run: $(RUN_STAMP)
@@ -41,6 +46,9 @@ check: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python vinejax experiments
+
+fuzz: $(DEV_STAMP)
+	EXAMPLES=$${EXAMPLES:-10000} $(BIN)/python -m pytest -q --hypothesis-profile=fuzz $(FUZZED)
 
 docs: $(DEV_STAMP)
 	$(BIN)/python -m pdoc --docformat markdown --output-directory build/docs $(DOCUMENTED)

@@ -29,6 +29,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 # The same examples everywhere, and no verdict that depends on how busy the machine is.
 hypothesis.settings.register_profile("vinejax", deadline=None, derandomize=True)
+# `make fuzz`: other examples every time, and many of them.
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "100")), print_blob=True
+)
 hypothesis.settings.load_profile("vinejax")
 
 

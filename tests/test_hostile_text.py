@@ -199,7 +199,7 @@ VALUES = st.recursive(
 FIELDS = [name for name, _ in configuration.flatten(Config())]
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.dictionaries(st.sampled_from([*FIELDS, "sampling", "nonsense"]), VALUES, max_size=3))
 def test_any_json_is_a_configuration_or_a_message(changes: dict[str, Any]):
     data: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vinejax import policy, tasks
 from vinejax.config import Config, ConfigError, UserError, nearest
-from vinejax.train import setup
+from vinejax.train import start
 
 # Source: config.json of TinyLlama 1.1B, whose shape RhoMath has, and of DeepSeekMath 7B.
 SHAPES = {
@@ -31,8 +31,8 @@ def find(config: Config, shape: str | None) -> policy.LlamaConfig:
     `sft.path` or `policy.path` (a folder with a config.json, or a hub id that is known here), or
     the configuration's own architecture. Raises UserError where that says nothing.
     """
-    model = replace(_found(config, shape), compute_dtype=setup.compute_dtype(config))
-    return setup.with_attention(config, model)
+    model = replace(_found(config, shape), compute_dtype=start.compute_dtype(config))
+    return start.with_attention(config, model)
 
 
 def _found(config: Config, shape: str | None) -> policy.LlamaConfig:
@@ -66,4 +66,4 @@ def _named(shape: str) -> policy.LlamaConfig:
 
 def _of_architecture(config: Config) -> policy.LlamaConfig:
     task = tasks.get(config.task.name, **config.task.arguments())
-    return setup.random_model(config, setup.find_tokenizer(config, task), "float32")
+    return start.random_model(config, start.find_tokenizer(config, task), "float32")

@@ -15,7 +15,7 @@ from tests.e2e.test_resume import assert_same_run
 from vinejax.report import read_rollouts
 from vinejax.train import folder
 from vinejax.train.run import load_policy
-from vinejax.train.setup import start_policy
+from vinejax.train.start import start_policy
 
 FAST = {"sft__epochs": 0, "evaluation__problems": 4, "evaluation__test_problems": 4}
 RESTEM = FAST | {

@@ -35,7 +35,7 @@ from vinejax.policy.scoring import (
     score,
     sequence_logprobs,
 )
-from vinejax.policy.weights import load_hf, save_hf
+from vinejax.policy.weights import load_config, load_hf, save_hf
 
 __all__ = [
     "LOGIT_BYTES",
@@ -57,6 +57,7 @@ __all__ = [
     "hidden",
     "init",
     "is_hub_id",
+    "load_config",
     "load_hf",
     "logical_axes",
     "logits",

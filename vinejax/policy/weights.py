@@ -49,18 +49,28 @@ def load_hf(
     parameters', places every leaf as soon as it is read. `num_tokens` is the size of the
     tokenizer in the folder, if there is one. Raises UserError naming field, tensor or file.
     """
-    source = folder.locate(path, revision)
-    raw = folder.read_json(source / "config.json")
-    try:
-        config = LlamaConfig.from_hf(raw, resolve_dtype(compute_dtype), remat)
-        config = _with_tokenizer(config, source)
-    except UserError as error:
-        raise UserError(f"{source}: {error}") from error
+    config = load_config(path, compute_dtype, revision, remat)
     source = folder.locate(path, revision, folder.SAFETENSORS)
     with ExitStack() as stack:
         tensors = _open(folder.weight_files(source, path), stack)
         _check(config, tensors, source)
         return config, _read(config, tensors, dtype, shardings)
+
+
+def load_config(
+    path: str | Path,
+    compute_dtype: str = "auto",
+    revision: str | None = None,
+    remat: Remat = "none",
+) -> LlamaConfig:
+    """What `load_hf` returns first, without reading the weights."""
+    source = folder.locate(path, revision)
+    raw = folder.read_json(source / "config.json")
+    try:
+        config = LlamaConfig.from_hf(raw, resolve_dtype(compute_dtype), remat)
+        return _with_tokenizer(config, source)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
 
 
 def resolve_dtype(compute_dtype: str) -> str:

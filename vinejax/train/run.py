@@ -22,7 +22,8 @@ from vinejax.train.algorithms.base import Context
 from vinejax.train.evaluation import Evaluated, evaluate, graders_of, named
 from vinejax.train.learning import Learner, decode_weights
 from vinejax.train.loop import Reinforcement, newest_iteration
-from vinejax.train.setup import Setup, find_tokenizer, prepare, start_policy
+from vinejax.train.setup import Setup, prepare
+from vinejax.train.start import find_tokenizer, start_params, start_policy
 from vinejax.train.stopping import StopRequest
 from vinejax.train.watchdog import Watchdog
 
@@ -135,7 +136,7 @@ def _end(setup: Setup, out: Path, summary: dict[str, Any], begin: float) -> dict
 
 def _start_again(setup: Setup, out: Path) -> policy.Params:
     """The parameters that the run's reinforcement learning starts from, read from disk."""
-    _, untrained = start_policy(setup.config, setup.tokenizer)
+    untrained = start_params(setup.config, setup.model, setup.mesh)
     return params_of(out, setup.config, untrained, iteration=0)[0]
 
 
@@ -164,10 +165,11 @@ def params_of(
     """Parameters of a run's newest checkpoint, of that of an iteration, or of the best one; and the
     iteration, which is 0 for the policy after SFT.
 
-    `start` are the parameters before any training. Raises UserError if there is none yet, and
-    CheckpointError, which names those that there are, if the iteration's is not kept.
+    `start` are the parameters before any training; where these lie on several devices, so does the
+    result. Raises UserError if there is none yet, and CheckpointError, which names those that there
+    are, if the iteration's is not kept.
     """
-    master = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.float32), start)
+    master = jax.tree.map(_master, start)
     names = ["best" if best else "policy", "sft"]
     if iteration is not None:
         names = names[:1] if iteration else names[1:]
@@ -185,6 +187,11 @@ def params_of(
             f"--run is {out}, which has no checkpoint yet: let it run until the first one"
         )
     return start, 0
+
+
+def _master(x: jax.Array) -> jax.ShapeDtypeStruct:
+    placed = x.sharding if len(x.sharding.device_set) > 1 else None
+    return jax.ShapeDtypeStruct(x.shape, np.float32, sharding=placed)
 
 
 def _summarise(

@@ -1,9 +1,8 @@
-"""What a run needs before it starts: task, tokenizer, policy, layouts. Bad input ends here."""
+"""What a run needs before it starts: task, problems, mesh, layouts. Bad input ends here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import jax
 import numpy as np
@@ -13,9 +12,10 @@ from vinejax import policy, rng, sampler, sharding, tasks
 from vinejax.config import Config, UserError
 from vinejax.stop import StopTable
 from vinejax.tasks import Problem, Task
-from vinejax.tokenizer import Tokenizer, load_tokenizer
+from vinejax.tokenizer import Tokenizer
 from vinejax.train import algorithms, fit, folder
 from vinejax.train.shards import Shards
+from vinejax.train.start import find_tokenizer, start_model, start_params, start_policy
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,12 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
     most = config.task.max_prompt_tokens
     train = [p for p in splits["train"] if len(p.tokens) <= most]
     _check_prompts(config, train, splits)
-    model, params = start_policy(config, tokenizer)
+    model = start_model(config, tokenizer)
     config = fit.fit(config, model, fit.Machine.here()).config
     model = fit.model_of(config, model)
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    _check_mesh(config, mesh, model, params)
+    _check_mesh(config, mesh, model)
+    params = start_params(config, model, mesh)
     evaluation = config.evaluation
     test_problems = evaluation.test_problems or evaluation.problems
     setup = Setup(
@@ -147,126 +148,6 @@ def _on_one_device(
     return Setup(config, task, tokenizer, model, mesh, 0, [], [], test), params
 
 
-def _check_attention(config: Config) -> None:
-    """Raises UserError for an attention that the devices do not have."""
-    platform, dtype = policy.platform(), compute_dtype(config)
-    asked = {"policy": config.policy.attention, "engine": config.engine.attention}
-    for section, backend in asked.items():
-        where = {"cudnn": "gpu", "splash": "tpu"}.get(backend, platform)
-        if where != platform:
-            raise UserError(
-                f"{section}.attention is {backend!r}, which runs on a {where}, but the devices are "
-                f"{platform}: leave it as it is by default"
-            )
-        if backend == "cudnn" and dtype != "bfloat16":
-            raise UserError(
-                f"{section}.attention is 'cudnn', which computes in half precision, but "
-                f"policy.compute_dtype is {dtype}: set it to bfloat16"
-            )
-
-
-def compute_dtype(config: Config) -> str:
-    """The type of matrix products: `auto` is bfloat16 on accelerators and float32 on CPU."""
-    if config.policy.compute_dtype != "auto":
-        return config.policy.compute_dtype
-    return "float32" if policy.platform() == "cpu" else "bfloat16"
-
-
-def find_tokenizer(config: Config, task: Task) -> Tokenizer:
-    """That of `policy.tokenizer`, else of the model on disk, else the task's own."""
-    if config.policy.tokenizer is not None:
-        _check_folder("policy.tokenizer", config.policy.tokenizer)
-        return load_tokenizer(config.policy.tokenizer)
-    source, revision = _source(config)
-    if source is not None:
-        return load_tokenizer(source, revision)
-    own = task.tokenizer()
-    if own is None:
-        raise UserError(
-            f"task {task.name} brings no tokenizer: set policy.tokenizer or policy.path"
-        )
-    return own
-
-
-def start_policy(config: Config, tokenizer: Tokenizer) -> tuple[policy.LlamaConfig, policy.Params]:
-    """The model and its parameters before any training: read from disk, or random."""
-    _check_attention(config)
-    source, revision = _source(config)
-    dtype = compute_dtype(config)
-    if source is not None:
-        model, params = policy.load_hf(source, compute_dtype=dtype, revision=revision)
-        if tokenizer.vocab_size > model.vocab_size:
-            raise UserError(
-                f"the tokenizer has {tokenizer.vocab_size} ids, but the embedding of {source} has "
-                f"{model.vocab_size} rows: policy.tokenizer belongs to another model, "
-                "give the model's own"
-            )
-    else:
-        model = random_model(config, tokenizer, dtype)
-        params = policy.init(model, rng.fold_name(rng.key(config.seed), "initialisation"))
-    # In place, XLA:CPU updates a cache in fp32 only; a bfloat16 one is converted at every step.
-    model = replace(
-        model,
-        num_tokens=tokenizer.vocab_size,
-        remat="block" if config.policy.remat == "auto" else config.policy.remat,
-        kv_dtype="float32" if policy.platform() == "cpu" else None,
-    )
-    return with_attention(config, model), params
-
-
-def with_attention(config: Config, model: policy.LlamaConfig) -> policy.LlamaConfig:
-    """The model with the implementations of attention that are asked for, or the platform's own."""
-    backend = config.policy.attention
-    if backend == "auto":
-        backend = policy.default_backend(policy.platform(), model.compute_dtype)
-    model = replace(model, attention=backend)
-    decoding = config.engine.attention
-    if decoding == "auto":
-        decoding = sampler.decode_attention(model)
-    return replace(model, decode_attention=decoding)
-
-
-def _source(config: Config) -> tuple[str | None, str | None]:
-    """Path or hub id of the model to start from, and its revision; None = random."""
-    if config.sft.path is not None:
-        _check_folder("sft.path", config.sft.path)
-        return config.sft.path, None
-    if config.policy.path is not None:
-        _check_folder("policy.path", config.policy.path)
-    return config.policy.path, config.policy.revision
-
-
-def _check_folder(field: str, path: str) -> None:
-    if not Path(path).expanduser().exists() and not policy.is_hub_id(path):
-        raise UserError(
-            f"{field} is {path!r}: there is no such folder; "
-            "give a Hugging Face model folder or a hub id like owner/name"
-        )
-
-
-def random_model(config: Config, tokenizer: Tokenizer, dtype: str) -> policy.LlamaConfig:
-    """The model of `policy.architecture`."""
-    shape = config.policy.architecture
-    assert shape is not None, "validate() sees to it"
-    return policy.LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden=shape.hidden,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        ffn=shape.ffn,
-        tied=shape.tied,
-        rope_theta=shape.rope_theta,
-        norm_eps=shape.norm_eps,
-        max_positions=config.update.max_sequence,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        pad_id=tokenizer.pad_id,
-        compute_dtype=dtype,
-    )
-
-
 def _prompts(task: Task, tokenizer: Tokenizer, split: str) -> list[Prompted]:
     problems = task.load(split)
     tokens = [tokenizer.encode(task.prompt(p), bos=True) for p in problems]
@@ -309,13 +190,13 @@ def _check_held_out(config: Config, name: str, problems: list[Prompted]) -> None
         )
 
 
-def _check_mesh(
-    config: Config, mesh: Mesh, model: policy.LlamaConfig, params: policy.Params
-) -> None:
+def _check_mesh(config: Config, mesh: Mesh, model: policy.LlamaConfig) -> None:
     """What the updates split over devices must divide."""
     if folder.iterations(config):
         sharding.check_batch(config.update.microbatch, mesh, "update.microbatch")
     if folder.fine_tunes(config):
         sharding.check_batch(config.sft.microbatch, mesh, "sft.microbatch")
     placed = sharding.shardings(mesh, policy.logical_axes(model))
-    sharding.check_divides(params, placed, "params")
+    sharding.check_divides(
+        jax.eval_shape(partial(policy.init, model), rng.key(0)), placed, "params"
+    )

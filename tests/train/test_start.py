@@ -73,5 +73,5 @@ def test_a_model_that_does_not_divide_is_refused_before_it_is_read(
 ):
     monkeypatch.setattr(policy, "load_hf", lambda *_, **__: pytest.fail("weights were read"))
     wide = replace(config, mesh=replace(config.mesh, data=1, fsdp=1, tensor=8))
-    with runs.some_devices(8), pytest.raises(ConfigError, match="mesh.tensor is 8"):
+    with runs.some_devices(8), pytest.raises(ConfigError, match=r"mesh\.tensor is 8"):
         prepare(wide)

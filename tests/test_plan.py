@@ -148,10 +148,10 @@ def test_a_program_that_a_compiler_refuses_for_its_size_is_a_fact_not_an_error()
 
 def test_shapes_are_those_of_the_models():
     parameters = {"rho1b": 1.10e9, "deepseekmath7b": 6.91e9}
-    from vinejax.train import fit
+    from vinejax.train import sizes
 
     for name, count in parameters.items():
-        assert fit.parameters(shapes.SHAPES[name]) == pytest.approx(count, rel=0.01)
+        assert sizes.parameters(shapes.SHAPES[name]) == pytest.approx(count, rel=0.01)
 
 
 def made(critic: bool) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import jax
 
 from vinejax import policy, sampler
 from vinejax.config import Config, ConfigError, EngineConfig
-from vinejax.sampler.bank import ATTENTION_BYTES, TOKENS
 from vinejax.sampler.records import bucket
+from vinejax.train import sizes
 
 WEIGHTS = (
     0.6  # of a device that weights, copies and optimizer may take, as far as they can be split
@@ -86,50 +86,6 @@ def model_of(config: Config, model: policy.LlamaConfig) -> policy.LlamaConfig:
     return replace(model, decode_attention="xla")
 
 
-def parameters(model: policy.LlamaConfig) -> int:
-    """How many the model has."""
-    leaves = jax.tree.leaves(policy.shapes(model), is_leaf=lambda x: isinstance(x, tuple))
-    return sum(math.prod(shape) for shape in leaves)
-
-
-def state_bytes(config: Config, model: policy.LlamaConfig) -> int:
-    """fp32 parameters and both moments, the critic's too, of all shards together."""
-    each = 8 + (2 if config.update.first_moment == "bfloat16" else 4)
-    critic = config.algorithm == "ppo"
-    head = 0 if model.tied else model.hidden * model.vocab_size  # which a critic has not
-    return each * (parameters(model) * (1 + critic) - critic * head)
-
-
-def copy_bytes(model: policy.LlamaConfig) -> int:
-    """The sampler's weights and the reference's, in compute dtype."""
-    return 2 * _width(model) * parameters(model)
-
-
-def kv_bytes(model: policy.LlamaConfig) -> int:
-    """Keys and values of a token."""
-    width = 2 if model.cache_dtype == "bfloat16" else 4
-    return 2 * width * model.layers * model.kv_heads * model.head_dim
-
-
-def kept_bytes(model: policy.LlamaConfig, remat: policy.Remat, tensor: int) -> int:
-    """What the forward pass of all layers keeps of a token for the backward pass."""
-    d, f = model.hidden, model.ffn / tensor
-    a, g = (n * model.head_dim / tensor for n in (model.heads, model.kv_heads))
-    kept: float = d
-    if remat != "block":
-        kept += 2 * d + a + 2 * g + 2 * f
-    if remat == "none":
-        # Norms and their fp32 insides, rotated heads, what attention returns, the gated product.
-        kept += 14 * d + 2 * a + g + 3 * f
-    return round(_width(model) * kept * model.layers)
-
-
-def passing_bytes(model: policy.LlamaConfig, tensor: int) -> int:
-    """What one layer's forward and backward pass takes of a token while it is worked on."""
-    inner = (model.ffn * 4 + (model.heads + model.kv_heads) * model.head_dim * 3) / tensor
-    return round(_width(model) * (inner + 8 * model.hidden))
-
-
 class _Chosen:
     """A configuration as it is filled in, and why."""
 
@@ -152,7 +108,10 @@ class _Chosen:
             if memory is None:
                 self._set("mesh", unknown, tensor=1)
             else:
-                state, copies = state_bytes(self.config, self._model), copy_bytes(self._model)
+                state, copies = (
+                    sizes.state_bytes(self.config, self._model),
+                    sizes.copy_bytes(self._model),
+                )
                 t = _first(
                     _divisors(most), lambda t: copies / t + state / count <= WEIGHTS * memory
                 )
@@ -179,8 +138,8 @@ class _Chosen:
     def _trained(self, fsdp: int) -> float:
         """Bytes of a device that hold state, copies and gradients."""
         model, tensor = self._model, self.config.mesh.tensor
-        state = state_bytes(self.config, model) + 8 * parameters(model)
-        return state / (fsdp * tensor) + copy_bytes(model) / tensor
+        state = sizes.state_bytes(self.config, model) + 8 * sizes.parameters(model)
+        return state / (fsdp * tensor) + sizes.copy_bytes(model) / tensor
 
     @property
     def _sequences(self) -> int:
@@ -230,9 +189,13 @@ class _Chosen:
         assert self._machine.memory is not None
         model, mesh = self._model, self.config.mesh
         width = bucket(self.config.update.max_sequence)
-        room = USED * self._machine.memory - self._trained(mesh.fsdp) - _head_bytes(model, mesh)
+        room = (
+            USED * self._machine.memory - self._trained(mesh.fsdp) - sizes.head_bytes(model, mesh)
+        )
         width *= self._sequences
-        row = width * (kept_bytes(model, remat, mesh.tensor) + passing_bytes(model, mesh.tensor))
+        row = width * (
+            sizes.kept_bytes(model, remat, mesh.tensor) + sizes.passing_bytes(model, mesh.tensor)
+        )
         given = self.config.update.microbatch
         if given:
             own = max(1, given // self._groups)
@@ -244,13 +207,13 @@ class _Chosen:
         """`engine.rows`, `slots`, `ring` and `wave`, of one shard of sampling."""
         config, model, tensor = self.config, self._model, self.config.mesh.tensor
         given = config.engine
-        cell = kv_bytes(model) / tensor
+        cell = sizes.kv_bytes(model) / tensor
         grows = config.algorithm == "vineppo"
         width = bucket(config.update.max_sequence if grows else config.task.max_prompt_tokens)
         trunks = -(-config.prompts // self._groups) * (config.samples if grows else 1)
-        resident = state_bytes(config, model) / (config.mesh.fsdp * tensor)
-        resident += copy_bytes(model) / tensor
-        room = USED * memory - resident - _scoring_bytes(model, tensor)
+        resident = sizes.state_bytes(config, model) / (config.mesh.fsdp * tensor)
+        resident += sizes.copy_bytes(model) / tensor
+        room = USED * memory - resident - sizes.scoring_bytes(model, tensor)
 
         def live(layout: sampler.Layout) -> float:
             """Bytes of KV in rows and rings; compiled loops hold the rows' trunks a second time."""
@@ -309,25 +272,6 @@ def _check_tensor(config: Config, model: policy.LlamaConfig) -> None:
             f"mesh.tensor is {tensor}, which does not divide the {model.kv_heads} key/value heads "
             f"of the model: use one of {', '.join(map(str, _divisors(model.kv_heads)))}"
         )
-
-
-def _head_bytes(model: policy.LlamaConfig, mesh: Any) -> int:
-    """The head in whole, its gradient, chunks of logits, and a layer's weights and gradients."""
-    head = model.hidden * model.vocab_size
-    layer = (parameters(model) - 2 * head) // model.layers
-    chunks = 2 * policy.LOGIT_BYTES
-    gathered = (12 * head + 10 * layer) // mesh.tensor if mesh.fsdp > 1 else 12 * head
-    return chunks + gathered
-
-
-def _scoring_bytes(model: policy.LlamaConfig, tensor: int) -> int:
-    """Activations of a pass that scores, scores of attention and logits included."""
-    scores = ATTENTION_BYTES if model.attention == "xla" else 0
-    return TOKENS * passing_bytes(model, tensor) + scores + 2 * policy.LOGIT_BYTES
-
-
-def _width(model: policy.LlamaConfig) -> int:
-    return 2 if model.compute_dtype == "bfloat16" else 4
 
 
 def _divisors(n: int) -> list[int]:

@@ -20,7 +20,7 @@ from vinejax.config import Config
 from vinejax.sampler.bank import TOKENS, rows_at_once
 from vinejax.sampler.records import bucket, power_of_two
 from vinejax.sampler.schedule import TABLE
-from vinejax.train import fit, learning
+from vinejax.train import fit, learning, sizes
 from vinejax.train.algorithms import ppo
 
 PACKED = 0.8  # of the places in packed rows, and of the slots' steps, that hold a token
@@ -188,7 +188,7 @@ class Programs:
     @property
     def _kv(self) -> float:
         """Bytes of a token's keys and values on a device."""
-        return fit.kv_bytes(self._model) / self._config.mesh.tensor
+        return sizes.kv_bytes(self._model) / self._config.mesh.tensor
 
     @property
     def _wave(self) -> int:

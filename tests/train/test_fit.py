@@ -8,7 +8,7 @@ from experiments import configs, shapes
 from vinejax import policy, sampler
 from vinejax.compiled import topology
 from vinejax.config import Config, ConfigError, EngineConfig, MeshConfig
-from vinejax.train import fit, plan
+from vinejax.train import fit, plan, sizes
 
 RHO, DEEPSEEK = shapes.SHAPES["rho1b"], shapes.SHAPES["deepseekmath7b"]
 MODELS = {"math_rho1b": RHO, "math_deepseekmath7b": DEEPSEEK}
@@ -131,12 +131,12 @@ def test_what_is_given_of_the_engine_stands_over_what_is_made():
 def test_sizes_by_hand():
     c = policy.LlamaConfig(10, 4, 3, 2, 1, 5, compute_dtype="bfloat16")
     # A layer: 2 x 16 for q and o, 2 x 8 for k and v, 3 x 20 for the mlp, two norms of 4.
-    assert fit.parameters(c) == 3 * (32 + 16 + 60 + 8) + 40 + 40 + 4
-    assert fit.kv_bytes(c) == 2 * 2 * 3 * 1 * 2
+    assert sizes.parameters(c) == 3 * (32 + 16 + 60 + 8) + 40 + 40 + 4
+    assert sizes.kv_bytes(c) == 2 * 2 * 3 * 1 * 2
     config = configs.get("math_rho1b", "ppo")
-    assert fit.state_bytes(config, c) == 12 * (2 * fit.parameters(c) - 40)
+    assert sizes.state_bytes(config, c) == 12 * (2 * fit.parameters(c) - 40)
     halved = replace(config, update=replace(config.update, first_moment="bfloat16"))
-    assert fit.state_bytes(halved, c) == 10 * (2 * fit.parameters(c) - 40)
+    assert sizes.state_bytes(halved, c) == 10 * (2 * fit.parameters(c) - 40)
 
 
 def test_a_pair_takes_the_memory_of_two_sequences():

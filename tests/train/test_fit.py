@@ -134,9 +134,9 @@ def test_sizes_by_hand():
     assert sizes.parameters(c) == 3 * (32 + 16 + 60 + 8) + 40 + 40 + 4
     assert sizes.kv_bytes(c) == 2 * 2 * 3 * 1 * 2
     config = configs.get("math_rho1b", "ppo")
-    assert sizes.state_bytes(config, c) == 12 * (2 * fit.parameters(c) - 40)
+    assert sizes.state_bytes(config, c) == 12 * (2 * sizes.parameters(c) - 40)
     halved = replace(config, update=replace(config.update, first_moment="bfloat16"))
-    assert sizes.state_bytes(halved, c) == 10 * (2 * fit.parameters(c) - 40)
+    assert sizes.state_bytes(halved, c) == 10 * (2 * sizes.parameters(c) - 40)
 
 
 def test_a_pair_takes_the_memory_of_two_sequences():

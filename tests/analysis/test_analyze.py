@@ -151,6 +151,8 @@ def test_an_interrupted_analysis_goes_on(tmp_path, monkeypatch):
     (place / "config.json").write_bytes((place / "config.json").read_bytes() + b" ")
     analyse(rollouts=9, actions=0, gradients=0)  # another run, for all that is known
     assert sampled[13:] == [("values", 0), ("values", 10), ("values", 20)]
+    written = {path.name for path in out.glob("*.json") if "-" not in path.name}
+    assert written == {"values.json", "curves.json"}  # no list of what was not asked for
 
 
 def test_checkpoints_are_chosen(tmp_path):

@@ -7,6 +7,7 @@
     metrics.jsonl          -> curves.json
     these four             -> analysis.html
 
+With no actions or no gradients asked for, no file of that name is written.
 A raw file that is there and was made with the same flags for the same configuration is read, not
 made again; everything else is made anew from the raw files, which takes seconds.
 """
@@ -61,6 +62,8 @@ def analyse(
 ) -> dict[str, Any]:
     """Writes all files to `out`; returns what values, actions, gradients and curves.json hold.
 
+    Of actions and gradients that are not asked for there is no file, and an empty list.
+
     `checkpoints` is "all" (the start of reinforcement learning and all that are kept), "newest", or
     iterations, "0,10,20". Raises UserError for bad input, before anything is written.
     """
@@ -96,7 +99,10 @@ def analyse(
     result["curves"] = curves(config, lines, known)
     for name, content in result.items():
         head = {"asked": {"config": _digest(run), **vars(asked)}}
-        report.write_json(out / f"{name}.json", head | {name: content})
+        if getattr(asked, name, None) == 0:  # an earlier file would be that of another question
+            (out / f"{name}.json").unlink(missing_ok=True)
+        else:
+            report.write_json(out / f"{name}.json", head | {name: content})
     raw = {i: _read(out, "values", i, marks["values"]) or {} for i in (chosen[0], chosen[-1])}
     figures.write(out / PAGE, str(run), config, asked.rollouts, result, raw)
     return result

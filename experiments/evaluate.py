@@ -1,5 +1,7 @@
 """Accuracy of a policy on held-out problems: pass@1 with both graders, pass@k, majority vote.
 
+pass@1 is the mean grade; where a grade may be a part, full_marks_share is the share with all marks.
+
 python -m experiments.evaluate --run=DIR takes a run's newest policy,
 python -m experiments.evaluate --model=PATH --config=NAME a Hugging Face folder or hub id.
 
@@ -87,10 +89,12 @@ def of_model(config: Config, model: str | None) -> Config:
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """The result as a short table: shares in percent."""
-    shown = []
+    """The result as a short table: shares in percent; full marks where they are not pass@1."""
+    from vinejax.report.summary import full_marks
+
+    shown, hidden = [], set() if full_marks(result) is not None else {"full_marks_share"}
     for name, value in result.items():
-        if name.endswith(("_low", "_high")) or value is None:
+        if name.endswith(("_low", "_high")) or name in hidden or value is None:
             continue
         if isinstance(value, float):
             value = f"{value:.1f}" if name == "response_tokens" else f"{100 * value:.1f} %"

@@ -127,11 +127,11 @@ def test_plain_progress_is_one_line_an_iteration_without_control_characters():
     assert stream.getvalue().splitlines() == [
         "SFT step 10/20  loss 1.2500",
         # 20 seconds since the SFT report, three to go.
-        "iteration 1/4  reward 0.500  pass@1 25.0 %  1,234 tokens/s",
+        "iteration 1/4  reward 0.500  validation pass@1 25.0 %  1,234 tokens/s",
         # The first iteration compiled: from now on the mean is over the later ones, 5 seconds each.
-        "iteration 2/4  reward 0.750  pass@1 25.0 %  0:10 left",
+        "iteration 2/4  reward 0.750  validation pass@1 25.0 %  0:10 left",
         r"sample: \x1b[31mred [bold]\r\x07",
-        "iteration 3/4  reward nan  pass@1 25.0 %  0:05 left",
+        "iteration 3/4  reward nan  validation pass@1 25.0 %  0:05 left",
     ]
 
 

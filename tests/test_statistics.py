@@ -13,10 +13,16 @@ def test_pass_at_1_is_the_mean_grade_with_a_t_interval_over_problems():
     # Means of the problems: 1, 0.5, 0. Mean 0.5, standard deviation 0.5, error 0.5 / sqrt(3),
     # t(2 degrees of freedom, 97.5 %) = 4.3027: half width 1.242, cut to [0, 1].
     result = summarise(np.array([[1, 1], [1, 0], [0, 0]]))
-    assert result == Evaluation(0.5, (0.0, 1.0), problems=3, samples=2)
+    assert result == Evaluation(0.5, (0.0, 1.0), problems=3, samples=2, full_marks=0.5)
     # 16 problems, 8 always right: sd 0.5164, error 0.1291, t(15) = 2.1314, half width 0.2752.
     result = summarise(np.repeat([[1.0] * 4, [0.0] * 4], 8, axis=0))
     np.testing.assert_allclose(result.interval, (0.5 - 0.2752, 0.5 + 0.2752), atol=1e-4)
+
+
+def test_a_part_of_the_marks_counts_in_the_mean_and_not_in_the_share_with_full_marks():
+    # Mean (1 + 0.5 + 0.25 + 0.25) / 4 = 0.5; one of four answers has grade 1.
+    result = summarise(np.array([[1.0, 0.5], [0.25, 0.25]]))
+    assert (result.pass_at_1, result.full_marks) == (0.5, 0.25)
 
 
 def test_more_samples_of_the_same_problems_do_not_narrow_the_interval():

@@ -1,4 +1,9 @@
-"""Accuracy from sampled answers: pass@1 with an interval, pass@k, majority vote. NumPy only."""
+"""Accuracy from sampled answers: pass@1 with an interval, pass@k, majority vote. NumPy only.
+
+pass@1 is the mean grade of an answer, which is what training raises; where every grade is 0 or 1
+that is the share of right answers. Where a task gives a part of the marks, the share with full
+marks is lower, and it is that share which pass@k counts.
+"""
 
 import math
 from collections import Counter
@@ -20,6 +25,7 @@ class Evaluation:
     interval: tuple[float, float]  # low, high: where the accuracy on all such problems lies, 95 %
     problems: int
     samples: int  # answers to each problem
+    full_marks: float  # share of answers with grade 1; below `pass_at_1` where some get a part
 
 
 def summarise(correct: Float[np.ndarray, "P n"]) -> Evaluation:
@@ -39,13 +45,14 @@ def summarise(correct: Float[np.ndarray, "P n"]) -> Evaluation:
     means = grades.mean(axis=1)
     mean = float(means.mean())
     interval = _wilson(mean, problems) if np.ptp(means) == 0 else _student(means)
-    return Evaluation(mean, interval, problems, samples)
+    return Evaluation(mean, interval, problems, samples, float((grades >= 1).mean()))
 
 
 def pass_at_k(c: int | Int[np.ndarray, "P"], n: int, k: int) -> Float[np.ndarray, "P"]:
     """Probability that k of the n answers, drawn without replacement, hold one of the c right ones.
 
-    1 - C(n-c, k) / C(n, k): the unbiased estimate of pass@k (Chen et al., arXiv 2107.03374, eq. 1).
+    Right are those with full marks. 1 - C(n-c, k) / C(n, k): the unbiased estimate of pass@k (Chen
+    et al., arXiv 2107.03374, eq. 1).
     """
     counts = np.asarray(c)
     if not 1 <= k <= n:

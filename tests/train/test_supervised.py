@@ -82,7 +82,9 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def evaluate(*_: Any) -> SimpleNamespace:
             value = next(left, None)
             assert value is not None, "an evaluation that is not needed"
-            return SimpleNamespace(accuracy=Evaluation(value, (value - 0.1, value + 0.1), 8, 2))
+            return SimpleNamespace(
+                accuracy=Evaluation(value, (value - 0.1, value + 0.1), 8, 2, value)
+            )
 
         monkeypatch.setattr(candidates, "evaluate", evaluate)
 

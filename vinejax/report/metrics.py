@@ -19,6 +19,7 @@ SessionLog: Any = getattr(event_pb2, "SessionLog")  # noqa: B009
 Summary: Any = getattr(summary_pb2, "Summary")  # noqa: B009
 
 FILE = "metrics.jsonl"
+START = "start.json"  # the validation before the first iteration, under the same names
 WRITTEN = "time/written"  # seconds since 1970; under time/ because it differs between equal runs
 
 

@@ -116,7 +116,7 @@ class Progress:
         if metrics.get(REWARD) is not None:
             shown.append(f"reward {float(metrics[REWARD]):.3f}")
         if self._pass_at_1 is not None:
-            shown.append(f"pass@1 {100 * self._pass_at_1:.1f} %")
+            shown.append(f"validation pass@1 {100 * self._pass_at_1:.1f} %")
         if metrics.get(SPEED) is not None:
             shown.append(f"{float(metrics[SPEED]):,.0f} tokens/s")
         left = self.time_left()
@@ -128,7 +128,7 @@ class Progress:
 def _bar(stream: TextIO) -> progress.Progress:
     return progress.Progress(
         progress.TextColumn("{task.description:<12}", markup=False),
-        progress.BarColumn(bar_width=20),
+        progress.BarColumn(bar_width=10),
         progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         progress.TextColumn("{task.fields[numbers]}", markup=False),
         console=Console(file=stream, force_terminal=True),

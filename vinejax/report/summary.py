@@ -12,12 +12,8 @@ from vinejax.files import write_json
 
 FILE = "summary.json"
 
-# Row title, key of the share in [0, 1]; its interval is at KEY with pass_at_1 -> interval.
-_SHARES = (
-    ("pass@1 after SFT", "sft_pass_at_1"),
-    ("pass@1 at the end", "final_pass_at_1"),
-    ("pass@1 of the best iteration", "best_pass_at_1"),
-)
+# Policies of a summary: prefix of their keys, and what they are called.
+_POLICIES = (("sft", "after SFT"), ("final", "at the end"), ("best", "of the best iteration"))
 _COUNTS = (
     ("best iteration (on validation)", "best_iteration"),
     ("iterations", "iterations"),
@@ -35,21 +31,37 @@ def write_summary(folder: str | Path, summary: Mapping[str, Any]) -> None:
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
-    """Rows for what the summary holds: pass@1 in percent with 95 % intervals, time, tokens."""
+    """Rows for what the summary holds: pass@1 in percent with 95 % intervals, time, tokens.
+
+    The share with full marks stands below a pass@1 that contains partial grades.
+    """
     table = Table(title=_title(summary), title_justify="left", box=None, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True)
-    for title, key in _SHARES:
-        if summary.get(key) is not None:
-            interval = summary.get(key.replace("pass_at_1", "interval"))
-            table.add_row(title, f"{100 * summary[key]:.1f} %", _interval(interval))
+    for name, title in _POLICIES:
+        mean, full = summary.get(f"{name}_pass_at_1"), full_marks(summary, f"{name}_")
+        if mean is not None:
+            shown = "pass@1" if full is None else "pass@1 (mean grade)"
+            interval = _interval(summary.get(f"{name}_interval"))
+            table.add_row(f"{shown} {title}", f"{100 * mean:.1f} %", interval)
+        if full is not None:
+            table.add_row("  of them full marks", f"{100 * full:.1f} %", "")
     for title, key in _COUNTS:
         if summary.get(key) is not None:
             table.add_row(title, f"{summary[key]:,}", "")
     if summary.get("seconds") is not None:
         table.add_row("time", duration(summary["seconds"]), "")
     return table
+
+
+def full_marks(numbers: Mapping[str, Any], prefix: str = "") -> float | None:
+    """The share of answers with full marks, where it is below pass@1: some got a part of them.
+
+    None where every grade is 0 or 1, as then it is pass@1 itself, and where it is not known.
+    """
+    mean, share = (numbers.get(f"{prefix}{name}") for name in ("pass_at_1", "full_marks_share"))
+    return None if mean is None or share is None or share > mean - 1e-9 else share
 
 
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:

@@ -112,6 +112,7 @@ def named(prefix: str, result: Evaluated) -> dict[str, Any]:
         f"{prefix}/pass_at_1": result.accuracy.pass_at_1,
         f"{prefix}/pass_at_1_low": low,
         f"{prefix}/pass_at_1_high": high,
+        f"{prefix}/full_marks_share": result.accuracy.full_marks,
         **{f"{prefix}/pass_at_{k}": value for k, value in result.pass_at_k.items()},
         f"{prefix}/majority_at_{result.accuracy.samples}": result.majority,
         other: result.other_accuracy.pass_at_1,

@@ -12,8 +12,9 @@ from vinejax import policy, processes
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Preempted
 from vinejax.journal import Journal
-from vinejax.report import MetricsLog, RolloutLog
+from vinejax.report import MetricsLog, RolloutLog, write_json
 from vinejax.report.costs import CPU
+from vinejax.report.metrics import START
 from vinejax.train import alarms, algorithms, folder, trajectories
 from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
@@ -100,7 +101,9 @@ class Reinforcement:
         """All iterations that are left, with validation and checkpoints on the way."""
         total = folder.iterations(self.setup.config)
         if self.iteration == 0:
-            self._validate(0, Clock())
+            found = self._validate(0, Clock())
+            if processes.is_first():
+                write_json(self._out / START, {"iteration": 0, **found})
         while self.iteration < total:
             self._iterate(total)
         self._checkpoints.wait()

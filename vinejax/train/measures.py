@@ -80,7 +80,8 @@ def of_sampling(batch: Trajectories, old: Scored, vines: Counters | None = None)
         counters += vines
     return {
         "reward": float(batch.reward.mean()),
-        "pass_at_1": float((batch.reward >= 1).mean()),
+        "pass_at_1": float(np.where(batch.truncated, 0, batch.reward.astype(np.float64)).mean()),
+        "full_marks_share": float((batch.reward >= 1).mean()),
         "response_tokens": float(length.mean()),
         "response_tokens_p95": float(np.percentile(length, 95)),
         "truncated_share": float(batch.truncated.mean()),

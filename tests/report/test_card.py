@@ -89,7 +89,8 @@ def test_the_header_of_a_policy_with_a_base_model(finished):
 
 
 def test_scores_are_those_of_the_summary(finished):
-    text = card.card(exported(finished))
+    text = card.card(of_gsm8k(finished, None))
+    assert "| | `authors` grader, the reward | `strict` grader |" in text.replace("|  |", "| |")
     assert "| before reinforcement learning | 25.0 % (20.0 to 30.0) | 24.0 % (19.0 to 29.0) |" in (
         text
     )
@@ -97,7 +98,7 @@ def test_scores_are_those_of_the_summary(finished):
         "| **these weights**, after iteration 3 | 50.0 % (45.0 to 55.0) | 47.0 % (42.0 to 52.0) |"
         in text
     )
-    assert "128 test problems x 4 responses, temperature 1, top-p 1, at most 64 new tokens" in text
+    assert "128 test problems x 4 responses, temperature 0.35, top-p 0.9, at most" in text
     assert "1,234 parameters" in text
     assert "best on validation" not in text  # these are the best
     assert "not finished" not in text
@@ -105,7 +106,7 @@ def test_scores_are_those_of_the_summary(finished):
 
 def test_the_best_iteration_is_told_where_it_is_another(tmp_path):
     summary = SUMMARY | {"best_iteration": 2, "best_interval": [None, None]}
-    text = card.card(exported(write_run(tmp_path / "run", {}, summary=summary)))
+    text = card.card(of_gsm8k(write_run(tmp_path / "run", {}, summary=summary), None))
     assert "| best on validation, iteration 2: not these weights | 51.0 % | unknown |" in text
 
 
@@ -119,7 +120,7 @@ def test_a_run_on_its_way_says_so_and_gives_what_is_known(tmp_path):
     assert "These weights were not tested. On validation the policy of iteration 3 had pass@1 " in (
         text
     )
-    assert "50.0 % (40.0 to 60.0) by the `authors` grader" in text
+    assert "50.0 % (40.0 to 60.0) (mean grade, 95 % interval" in text  # it has one grader
     young = card.card(exported(run, iteration=2))  # that validation is of a later policy
     assert "Nothing is known of their accuracy." in young
     header_of(young)
@@ -133,7 +134,7 @@ def test_a_policy_of_sft_alone_has_no_reward(tmp_path):
     summary = SUMMARY | {"iterations": 0, "algorithm": "sft"}
     run = write_run(tmp_path / "run", {}, algorithm="sft", summary=summary)
     text = card.card(exported(run, iteration=0))
-    assert "| **these weights** | 50.0 % (45.0 to 55.0) | unknown |" in text
+    assert "| **these weights** | 50.0 % (45.0 to 55.0) |\n" in text
     assert "the reward" not in text
     assert "imitates demonstrations" in text
 
@@ -210,6 +211,37 @@ def test_a_lenient_grader_is_told_where_there_are_two(finished):
     lenient = "The `authors` grader is lenient"
     assert lenient not in card.card(exported(finished))
     assert lenient in card.card(of_gsm8k(finished, None))
+
+
+def test_a_task_with_one_grader_has_one_column_of_scores(finished):
+    text = card.card(exported(finished))
+    assert "| before reinforcement learning | 25.0 % (20.0 to 30.0) |\n" in text
+    assert "24.0 %" not in text
+    assert "`strict`" not in text
+    assert (
+        "pass@1 is the mean grade of a response, the share that is right where grades are" in text
+    )
+
+
+def test_full_marks_stand_beside_a_mean_of_partial_grades(tmp_path):
+    full = {"sft_full_marks_share": 0.25, "final_full_marks_share": 0.375}
+    run = write_run(tmp_path / "run", {}, summary=SUMMARY | full)
+    text = card.card(exported(run))
+    assert "after iteration 3 | 50.0 % (45.0 to 55.0); full marks 37.5 % |" in text
+    assert "before reinforcement learning | 25.0 % (20.0 to 30.0) |" in text  # all of it
+    assert "some got a part of the marks" in text
+
+
+def test_a_task_of_the_user_s_own_has_its_own_name_and_no_other_task_s_example(finished):
+    name = "examples.own_task:Sums"
+    config = from_dict(json.loads((finished / "config.json").read_text()))
+    config = replace(config, task=replace(config.task, name=name, options=None))
+    text = card.card(exported(finished, config=config))
+    assert "\n# tiny: vineppo on sums\n" in text
+    assert "problems of one task, sums." in text
+    assert "sums, a task of the run's own (`task.name` is examples.own\\_task:Sums)." in text
+    assert "Ada" not in text
+    assert "'HERE THE TEXT OF A PROBLEM'" in text
 
 
 HOSTILE = [

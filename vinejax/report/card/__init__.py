@@ -32,7 +32,7 @@ def files(exported: Exported) -> dict[str, str]:
 def card(exported: Exported) -> str:
     """The whole card."""
     config = exported.config
-    name, task = plain(published(config.name)), plain(config.task.name)
+    name, task = plain(published(config.name)), plain(exported.task_name)
     parts = [
         f"---\n{header(exported).to_yaml()}\n---",
         f"# {name}: {plain(config.algorithm)} on {task}",

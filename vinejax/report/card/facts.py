@@ -8,6 +8,7 @@ from vinejax.report.card.exported import Exported
 from vinejax.report.card.markdown import plain, table
 from vinejax.report.card.origin import shown
 from vinejax.report.curve import VALIDATION
+from vinejax.report.summary import full_marks
 
 CONFIG = "vinejax_config.json"
 _METHODS = {
@@ -34,7 +35,7 @@ def about(exported: Exported) -> str:
     start = f"further training of {plain(base.name)}" if base else "training from random weights"
     text = (
         f"A causal language model of {size} parameters that solves problems of one task, "
-        f"{plain(config.task.name)}. It comes from {start} with {_method(config)}."
+        f"{plain(exported.task_name)}. It comes from {start} with {_method(config)}."
     )
     if planned:
         text += f"\n\nThe weights are those after iteration {exported.iteration} of {planned}."
@@ -100,7 +101,7 @@ def _software(environment: Mapping[str, Any]) -> str:
 
 
 def scores(exported: Exported) -> str:
-    """pass@1 by both graders before and after, or what is known instead."""
+    """pass@1 before and after, by both graders where there are two, or what is known instead."""
     run, config, evaluation = exported.run, exported.config, exported.config.evaluation
     how = _sampling(evaluation.temperature, evaluation.top_p, evaluation.max_new_tokens)
     cut = {"graded": "graded on their text", "wrong": "wrong"}[evaluation.truncated]
@@ -108,7 +109,7 @@ def scores(exported: Exported) -> str:
     if run.summary and run.summary.get("iterations") == exported.iteration:
         rows = _tested(exported)
         sizes = f"{run.summary.get('problems')} test problems x {run.summary.get('samples')}"
-        return f"{rows}\n\npass@1 with 95 % intervals over problems. {sizes} responses, {settings}"
+        return f"{rows}\n\n{_meaning(exported)} {sizes} responses, {settings}"
     validated = [
         line
         for line in run.lines
@@ -119,12 +120,24 @@ def scores(exported: Exported) -> str:
         return f"{text} Nothing is known of their accuracy."
     line = validated[-1]
     ends = [line.get(f"{VALIDATION}_{end}") for end in ("low", "high")]
-    measured = _share(line[VALIDATION], ends)
+    measured = _with_full(_share(line[VALIDATION], ends), full_marks(line, "validation/"))
+    by = f" by the `{config.grading.grader}` grader" if exported.has_two_graders else ""
     return (
-        f"{text} On validation the policy of iteration {line['iteration']} had pass@1 {measured} "
-        f"by the `{config.grading.grader}` grader (95 % interval over problems; at most "
-        f"{evaluation.problems} problems x {evaluation.samples} responses, {settings})"
+        f"{text} On validation the policy of iteration {line['iteration']} had pass@1 {measured}"
+        f"{by} (mean grade, 95 % interval over problems; at most {evaluation.problems} problems x "
+        f"{evaluation.samples} responses, {settings})"
     )
+
+
+def _meaning(exported: Exported) -> str:
+    """What the numbers in the table are."""
+    text = "pass@1 is the mean grade of a response"
+    names = ("sft", "final", "best")
+    if all(full_marks(exported.run.summary, f"{name}_") is None for name in names):
+        text += ", the share that is right where grades are 0 or 1"
+    else:
+        text += "; some got a part of the marks, so the share with full marks is lower"
+    return f"{text}, with 95 % intervals over problems."
 
 
 def _tested(exported: Exported) -> str:
@@ -138,18 +151,28 @@ def _tested(exported: Exported) -> str:
         policies.insert(0, ("sft", "before reinforcement learning"))
         if best and best != exported.iteration:
             policies.append(("best", f"best on validation, iteration {best}: not these weights"))
+    full = {name: full_marks(summary, f"{name}_") for name, _ in policies}
     rows = [
         [
             title,
-            _share(summary.get(f"{name}_pass_at_1"), summary.get(f"{name}_interval")),
+            _with_full(
+                _share(summary.get(f"{name}_pass_at_1"), summary.get(f"{name}_interval")),
+                full[name],
+            ),
             _share(
                 summary.get(f"{name}_{other}_pass_at_1"), summary.get(f"{name}_{other}_interval")
             ),
         ]
         for name, title in policies
     ]
+    if not exported.has_two_graders:
+        return table(["", "pass@1"], [row[:2] for row in rows])
     reward = ", the reward" if exported.run.planned else ""
     return table(["", f"`{own}` grader{reward}", f"`{other}` grader"], rows)
+
+
+def _with_full(text: str, share: float | None) -> str:
+    return text if share is None else f"{text}; full marks {100 * share:.1f} %"
 
 
 def _share(value: float | None, interval: Sequence[float | None] | None) -> str:
@@ -163,8 +186,9 @@ def _share(value: float | None, interval: Sequence[float | None] | None) -> str:
 
 def data(exported: Exported) -> str:
     """The task, and where its problems came from."""
-    task = exported.config.task
-    text = TASKS.get(task.name, f"{plain(task.name)}, a task of the run's own.")
+    task, own = exported.config.task, exported.task_name
+    place = "" if own == task.name else f" (`task.name` is {plain(task.name)})"
+    text = TASKS.get(task.name, f"{plain(own)}, a task of the run's own{place}.")
     if task.path is not None:
         text += f" The problems came from files in a folder {plain(shown(task.path))}."
     else:

@@ -3,7 +3,6 @@
 from vinejax.report.card.exported import Exported
 from vinejax.report.card.markdown import plain
 from vinejax.report.card.origin import Base
-from vinejax.tasks import Task
 
 _LIMITS = """\
 - A research model for one kind of problem, and tested on nothing else. It was not made for
@@ -42,7 +41,7 @@ The method and the settings are those of this paper, in an implementation of its
 def limits(exported: Exported) -> str:
     """Limits that every policy has, and those of what it learnt from."""
     found = [_LIMITS, _REWARDED if exported.run.planned else _IMITATED]
-    if type(exported.task).grade_strict is not Task.grade_strict:
+    if exported.has_two_graders:
         found.append(_TWO_GRADERS)
     return "\n".join(found)
 

@@ -4,8 +4,13 @@ from vinejax.report.card.exported import Exported
 from vinejax.tasks import Problem, Task
 
 _SLOT = "{problem}"  # stands in the template for a problem
-_EXAMPLES = {"ledger": "4+3-9*7+1-5*3+2-8", "math": "What is $2 + 3$?"}
-_QUESTION = "Ada has 2 pens and gets 3 more. How many has she?"
+_EXAMPLES = {
+    "gsm8k": "Ada has 2 pens and gets 3 more. How many has she?",
+    "ledger": "4+3-9*7+1-5*3+2-8",
+    "math": "What is $2 + 3$?",
+}
+# Of another task nothing is known but that its problems are text; its data may not be public.
+_ANY = "HERE THE TEXT OF A PROBLEM"
 
 
 def how(exported: Exported) -> str:
@@ -29,7 +34,7 @@ def how(exported: Exported) -> str:
             "ids += tokenizer(prompt, add_special_tokens=False).input_ids"
         )
     before += " A chat template would be another prompt than that of training."
-    example = _EXAMPLES.get(exported.config.task.name, _QUESTION)
+    example = _EXAMPLES.get(exported.config.task.name, _ANY)
     more = f", stop_strings={list(stop)!r}, tokenizer=tokenizer" if stop else ""
     code = f"""\
 import torch

@@ -1,5 +1,6 @@
 """Every run leaves a report, and no run ends by one that cannot be written."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def test_a_run_leaves_a_report_with_steps_values_and_rollouts(out: Path):
             len(rewards) for rewards in items[m]["k"]
         ]
     assert iteration["texts"]
+    # The task gives 0, 0.5 and 1; the validation of the start is written down and drawn.
+    (line,), start = runs.metrics(out), json.loads((out / "start.json").read_text())
+    assert line["full_marks_share"] <= line["pass_at_1"] == pytest.approx(line["reward"])
+    assert start["validation/full_marks_share"] <= start["validation/pass_at_1"]
+    (drawn,) = block(text, "curves")
+    assert drawn["x"]["iterations"] == [0, 1]
+    assert drawn["y"]["validation/pass_at_1"][0] == pytest.approx(start["validation/pass_at_1"])
 
 
 def test_a_report_that_fails_does_not_end_the_run(

@@ -14,11 +14,12 @@ import pytest
 from experiments import report as command
 from tests.report.folders import SUMMARY, line, record, rollouts, write_run
 from vinejax.config import UserError
-from vinejax.report import RolloutLog, page
+from vinejax.report import RolloutLog, page, write_json
 from vinejax.report.page.curves import POINTS, curves, phases
 from vinejax.report.page.runs import read_runs
 from vinejax.report.page.text import shortened, visible
-from vinejax.report.page.trajectories import view
+from vinejax.report.page.trajectories import problems_of, view
+from vinejax.tokenizer import byte_tokenizer
 
 PIECES, VALUES = ["1+1=2\n", "2+1=4\n", "#### 4"], [0.75, 1.0, 0.25]
 
@@ -116,8 +117,22 @@ def test_headline_numbers_have_their_intervals(tmp_path):
     words = re.sub(r"\s+", " ", text)
     for part in ("After SFT 25.0 % 20.0 to 30.0", "At the end 50.0 % 45.0 to 55.0",
                  "Best iteration: 3 51.0 % 46.0 to 56.0", "128 × 4 samples", "finished, 3",
-                 "pass@2 - 62.5 % -", "time 1:03"):  # fmt: skip
+                 "pass@2 - 62.5 % -", "time of the iterations 0:06",
+                 "time with SFT and tests 1:03"):  # fmt: skip
         assert part in words, part
+
+
+def test_times_compared_are_those_of_the_iterations(tmp_path):
+    """A run that took its SFT from another (--start) has spent less in all, for no merit of it."""
+    own = write_run(tmp_path / "a", {}, summary=SUMMARY | {"seconds": 700.0})
+    taken = write_run(tmp_path / "b", {}, "grpo", summary=SUMMARY | {"seconds": 20.0})
+    words = re.sub(r"\s+", " ", shown_text(render(own, taken)))
+    assert words.count("192 300 0:06 ") == 2  # episodes, tokens, 3 x 2 seconds
+    assert "11:40" not in words
+    assert (
+        "SFT, which a run may have taken from another one (--start), and tests are not in it"
+        in (words)
+    )
 
 
 def test_several_runs_are_a_table_with_what_differs(tmp_path):
@@ -155,6 +170,36 @@ def test_curves_have_the_axes_and_all_numbers(tmp_path):
     # By hand: 3 x (1.2, 0.5) of 3 x 2 seconds; the rest has no phase of its own.
     assert phases(run)["wall"] == pytest.approx({"values": 3.6, "update": 1.5, "other": 0.9})
     assert phases(run)["cpu"] == pytest.approx({"values": 3.0, "other": 1.5})
+
+
+def test_the_validation_of_the_start_is_at_0_of_all_axes(tmp_path):
+    folder = write_run(tmp_path / "run", {})
+    write_json(folder / "start.json", {"iteration": 0, "validation/pass_at_1": 0.25})
+    found = curves(read_runs([folder])[0])
+    assert all(axis[0] == 0 for axis in found["x"].values())
+    assert found["x"]["seconds"] == [0, 2.0, 4.0, 6.0]
+    assert found["y"]["validation/pass_at_1"] == [0.25, None, None, 0.5]
+    assert found["y"]["reward"][0] is None
+    # A run of an earlier version has written it down only where no iteration was better.
+    best = SUMMARY | {"best_iteration": 0, "best_validation_pass_at_1": 0.75}
+    found = curves(read_runs([write_run(tmp_path / "old", {}, summary=best)])[0])
+    assert found["y"]["validation/pass_at_1"] == [0.75, None, None, 0.5]
+
+
+def test_a_problem_whose_text_was_not_kept_is_read_from_its_prompt():
+    tokenizer = byte_tokenizer()
+
+    def of(problem: str, name: str, **more: str) -> dict:
+        prompt = tokenizer.encode(f"Problem: {problem}\nSolution:")
+        return {"problem": name, "tokens": [*prompt, 1], "prompt_length": len(prompt), **more}
+
+    kept, other = of("1+1", "a", problem_text="1+1"), of("2+2", "b")
+    _, shown = problems_of([kept, other], tokenizer)
+    assert shown == [{"id": "a", "text": "1+1"}, {"id": "b", "text": "2+2"}]
+    _, shown = problems_of([other], tokenizer)  # nothing says what is around a problem
+    assert shown == [{"id": "b", "text": "Problem: 2+2\nSolution:", "prompt": 1}]
+    strange = of("3+3", "c") | {"tokens": tokenizer.encode("3+3"), "prompt_length": 3}
+    assert problems_of([kept, strange], tokenizer)[1][1] == {"id": "c", "text": "3+3", "prompt": 1}
 
 
 def test_long_runs_are_thinned_out_but_keep_their_validations(tmp_path):

@@ -1,60 +1,15 @@
 """The report as a person uses it, in a headless Chromium; skipped where there is none."""
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.browser import DRAWN, Opened, browser
 from tests.report.folders import SUMMARY, record, rollouts, write_run
 from tests.report.test_page import HOSTILE, PIECES, VALUES, many
-from vinejax.report import page
+from vinejax.report import page, write_json
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Nothing is looked up in the background; as root, Chromium runs only without its sandbox.
-FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path")
-    flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
-    with driver.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=flags)
-        yield opened
-        opened.close()
-
-
-class Opened:
-    """A page, with what it told the console and what it asked the network for."""
-
-    def __init__(self, browser: Any, path: Path, **settings: Any) -> None:
-        self.view = browser.new_context(**settings).new_page()
-        self.view.set_default_timeout(60_000)  # machines are busy
-        self.told: list[str] = []
-        self.asked: list[str] = []
-        self.view.on("console", lambda said: self.told.append(said.text))
-        self.view.on("pageerror", lambda error: self.told.append(str(error)))
-        self.view.on("dialog", lambda dialog: self.told.append(f"dialog {dialog.message}"))
-        self.view.on("request", lambda request: self.asked.append(request.url))
-        self.view.goto(path.as_uri())
-        self.view.wait_for_selector("html[data-ready]")
-        self.path = path
-
-    def check(self) -> None:
-        """Nothing was said, and nothing but the file was read."""
-        assert self.told == []
-        assert self.asked == [self.path.as_uri()]
-        wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert self.view.evaluate(wider) == 0
-
-    def text(self, selector: str) -> str:
-        return self.view.locator(selector).first.inner_text()
+__all__ = ["browser"]  # a fixture
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +19,10 @@ def comparison(tmp_path_factory) -> Path:
     own = rollouts([[1, 1, 1, 0], [1] * 4, [0, 0, 0, 1]])
     wrong = record(PIECES, VALUES, 0.0, rollouts=own)
     right = record(["1+1=2\n", "2+1=3\n", "#### 3"], [0.75, 1.0, 1.0], 1.0)
-    first = write_run(root / "a", {2: [right, wrong], 3: [right, right]}, summary=SUMMARY)
+    partial, cut = ({**wrong, "reward": r, "unfinished": r == 0} for r in (0.5, 0.0))
+    records = {1: [right, wrong, partial, cut], 2: [right, wrong], 3: [right, right]}
+    first = write_run(root / "a", records, summary=SUMMARY)
+    write_json(first / "start.json", {"iteration": 0, "validation/pass_at_1": 0.25})
     plain = {k: v for k, v in right.items() if k not in ("values", "advantages")}
     second = write_run(root / "b", {1: [plain]}, "restem", summary=SUMMARY)
     page.write_page([first, second], root / "page.html")
@@ -119,6 +77,75 @@ def test_filters_and_runs_change_the_list(browser, comparison):
     assert view.locator(".effect").first.inner_text() == ""  # it has no values
     view.get_by_role("button", name="Wrong", exact=True).click()
     assert "No trajectory of this iteration" in opened.text("#viewer")
+    opened.check()
+
+
+def test_partial_grades_have_a_filter_of_their_own(browser, comparison):
+    opened = Opened(browser, comparison)
+    view = opened.view
+    view.get_by_label("Iteration").select_option(label="1")
+    view.wait_for_selector("text=4 trajectories of iteration 1, 1 right, 1 with a part")
+    for name, badges in (
+        ("Right", ["Right"]),
+        ("Wrong", ["Wrong", "Unfinished"]),
+        ("Partial", ["0.50"]),
+    ):
+        view.get_by_role("button", name=name, exact=True).click()
+        assert view.locator(".list .badge").all_inner_texts() == badges
+    view.get_by_label("Iteration").select_option(label="2")  # where there are none
+    view.wait_for_selector("text=2 trajectories of iteration 2, 1 right")
+    assert view.get_by_role("button", name="Partial", exact=True).count() == 0
+    opened.check()
+
+
+def test_a_whole_prompt_is_called_that(browser, tmp_path):
+    kept = record(PIECES, VALUES, 0.0)
+    other = {k: v for k, v in kept.items() if k not in ("text", "text_starts", "problem_text")}
+    write_run(tmp_path / "run", {1: [{**other, "problem": "train/8"}]}, summary=SUMMARY)
+    page.write_page([tmp_path / "run"], tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    assert "prompt: " in opened.text(".list button")
+    assert "This is the whole prompt" in opened.text(".detail")
+    opened.check()
+
+
+def test_all_charts_are_drawn_without_scrolling(browser, comparison):
+    opened = Opened(browser, comparison, viewport={"width": 1280, "height": 300})
+    opened.wait_for_charts()
+    opened.check()
+
+
+def test_paper_has_all_charts_in_its_own_width(browser, comparison):
+    opened = Opened(
+        browser, comparison, viewport={"width": 375, "height": 300}, color_scheme="dark"
+    )
+    view = opened.view
+    view.evaluate(f"addEventListener('beforeprint', () => {{ window.onPaperNow = {DRAWN} }})")
+    view.pdf(format="A4")
+    view.wait_for_selector("html:not([data-print])")
+    on_paper = view.evaluate("window.onPaperNow")
+    assert len(on_paper) == 6
+    assert all(0 < chart == place < 680 for place, chart in on_paper)
+    assert on_paper[0][0] != view.evaluate(DRAWN)[0][0]
+    opened.wait_for_charts()  # back on the screen
+    view.emulate_media(media="print")
+    colour = "getComputedStyle(document.body).color"
+    assert view.evaluate(colour) == "rgb(27, 31, 35)"  # dark on white
+    view.emulate_media(media="screen")
+    view.wait_for_selector("html:not([data-print])")
+    assert view.evaluate(colour) == "rgb(232, 235, 238)"
+    opened.check()
+
+
+def test_the_validation_of_the_start_is_drawn_at_0(browser, comparison):
+    opened = Opened(browser, comparison)
+    opened.view.wait_for_selector(".chart:nth-child(2) .main-svg")
+    axes = "[...document.querySelectorAll('.plot')[1].data.map((t) => [Array.from(t.x), t.y])]"
+    drawn = opened.view.evaluate(axes)
+    assert [0, 3] in [x for x, _ in drawn]
+    opened.view.get_by_role("button", name="Seconds", exact=True).click()
+    assert [0, 6] in [x for x, _ in opened.view.evaluate(axes)]
+    opened.view.wait_for_selector(".xtitle:has-text('since the first iteration began')")
     opened.check()
 
 

@@ -20,12 +20,12 @@ function drawn(trace) {
 
 function drawChart(chart, place) {
   const axis = (title, range) => ({ title: { text: title, standoff: 6 }, ...(range ? { range } : {}) });
-  Plotly.react(place, chart.traces.map(drawn), layout({
+  plot(place, chart.traces.map(drawn), {
     height: 340, showlegend: true, legend: { orientation: "h", y: -0.28, font: { size: 11 } }, hovermode: "closest",
     margin: { l: 54, r: 14, t: 10, b: 46 },
     xaxis: { ...axis(chart.x, chart.x_range), ...(chart.categories ? { type: "category" } : {}) },
     yaxis: { ...axis(chart.y, chart.y_range), ...(chart.log ? { type: "log" } : {}) },
-  }), OPTIONS);
+  });
 }
 
 async function drawAll() {

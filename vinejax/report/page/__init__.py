@@ -13,7 +13,7 @@ from pathlib import Path
 from vinejax.config import UserError
 from vinejax.files import write_atomic
 from vinejax.report.metrics import WRITTEN
-from vinejax.report.page import blocks, shell, tables
+from vinejax.report.page import blocks, results, shell, tables
 from vinejax.report.page.chosen import choose
 from vinejax.report.page.curves import curves, phases
 from vinejax.report.page.runs import Run, read_runs
@@ -63,7 +63,8 @@ def render(runs: Sequence[Run], tokenizer: Tokenizer | None = None) -> str:
     script = shell.scripts(*_SCRIPTS)
     data = blocks.element("curves", blocks.pack([curves(run) for run in runs]))
     static = {
-        "results": tables.results(runs),
+        "meaning": results.meaning(runs),
+        "results": results.results(runs),
         "costs": tables.costs_table(runs),
         "configuration": tables.configuration(runs),
     }

@@ -20,13 +20,15 @@ def curves(run: Run) -> dict[str, Any]:
     """`x`, the axes to choose from, and `y`, all metrics that are numbers; a gap is null.
 
     Axes are counted at the end of an iteration: episodes, tokens sampled and wall seconds (with
-    validation) since reinforcement learning began. Of more than `POINTS` lines those without a
+    validation) since reinforcement learning began; SFT is not in them, wherever it was done. The
+    validation of the start, where it is known, is at 0. Of more than `POINTS` lines those without a
     validation are thinned out.
     """
-    axes = _axes(run)
-    kept = _kept(run.lines)
-    names = dict.fromkeys(name for line in run.lines for name in line)
-    columns = {name: [line.get(name) for line in run.lines] for name in names}
+    lines = [{**run.start, "iteration": 0}, *run.lines] if run.start and run.lines else run.lines
+    axes = _axes(lines, run.episodes)
+    kept = _kept(lines)
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = {name: [line.get(name) for line in lines] for name in names}
     return {
         "x": {name: [column[i] for i in kept] for name, column in axes.items()},
         "y": {
@@ -34,7 +36,7 @@ def curves(run: Run) -> dict[str, Any]:
             for name, column in columns.items()
             if name not in ("iteration", WRITTEN) and any(map(_is_number, column))
         },
-        "thinned": len(kept) < len(run.lines),
+        "thinned": len(kept) < len(lines),
     }
 
 
@@ -54,16 +56,17 @@ def _parts(seconds: Mapping[str, float]) -> dict[str, float]:
     return parts | ({"other": round(rest, 3)} if rest > 0.001 else {})
 
 
-def _axes(run: Run) -> dict[str, list[float]]:
+def _axes(lines: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[float]]:
+    """The end of each line's iteration; `episodes` is the number in one."""
     tokens = seconds = 0.0
     axes: dict[str, list[float]] = {
         name: [] for name in ("iterations", "episodes", "tokens", "seconds")
     }
-    for line in run.lines:
+    for line in lines:
         tokens += line.get("tokens_sampled") or 0
         seconds += line.get("time/iteration") or 0.0
         axes["iterations"].append(line["iteration"])
-        axes["episodes"].append(line["iteration"] * run.episodes)
+        axes["episodes"].append(line["iteration"] * episodes)
         axes["tokens"].append(int(tokens))
         axes["seconds"].append(round(seconds, 2))
     return axes

@@ -8,7 +8,8 @@ from typing import Any
 
 from vinejax.config import UserError
 from vinejax.report.costs import costs
-from vinejax.report.metrics import read_metrics
+from vinejax.report.curve import VALIDATION
+from vinejax.report.metrics import START, read_metrics
 from vinejax.report.page.text import visible
 from vinejax.report.rollouts import iterations
 
@@ -21,6 +22,7 @@ class Run:
     name: str  # told apart from the other runs' on the page
     config: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]  # of metrics.jsonl
+    start: Mapping[str, Any]  # validation before the first iteration, as far as it is known
     summary: Mapping[str, Any]  # empty until the run has ended
     environment: Mapping[str, Any]
     endpoint: Mapping[str, Any]  # measured in a comparison
@@ -98,18 +100,27 @@ def _read(folder: Path) -> Run:
             "this folder out"
         ) from error
     files = sorted(path.name for path in folder.glob("evaluation-*.json"))
+    summary = load("summary.json")
     return Run(
         folder=folder,
         name="",
         config=config,
         lines=read_metrics(folder),
-        summary=load("summary.json"),
+        start=load(START) or _start_of(summary),
+        summary=summary,
         environment=load("environment.json"),
         endpoint=load("endpoint.json"),
         evaluations=[found for name in files if (found := load(name))],
         iterations=iterations(folder),
         notes=notes,
     )
+
+
+def _start_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The validation of the start in a run that wrote none down, where no iteration was better."""
+    if summary.get("best_iteration") != 0 or "best_validation_pass_at_1" not in summary:
+        return {}
+    return {VALIDATION: summary["best_validation_pass_at_1"]}
 
 
 def _check(folder: Path) -> None:

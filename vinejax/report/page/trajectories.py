@@ -1,6 +1,6 @@
 """Trajectories for the viewer: texts cut into steps, with values, advantages and rollouts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,22 +133,54 @@ def _step_texts(
 
 def problems_of(
     records: Sequence[Record], tokenizer: Tokenizer | None
-) -> tuple[dict[str, int], list[dict[str, str]]]:
-    """The problems of some records: a number for each id, and what is shown of each."""
+) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """The problems of some records: a number for each id, and what is shown of each.
+
+    A text that was not kept is read from the prompt's tokens: without what the prompts put around
+    the kept ones, or, where that cannot be told, all of it, marked by `prompt`.
+    """
     best: dict[str, Record] = {}
     for record in records:
         if record["problem"] not in best or "problem_text" in record:
             best[record["problem"]] = record
-    shown = []
+    shown, frame = [], None if tokenizer is None else _frame(best.values(), tokenizer)
     for name, record in best.items():
-        text = record.get("problem_text")
+        text, inside = record.get("problem_text"), True
         if text is None and tokenizer is not None:
-            text = tokenizer.decode(record["tokens"][: record["prompt_length"]], start=True)
-        entry = {"id": visible(str(name)), "text": shortened(visible(text or ""), PROBLEM)}
+            text, inside = _problem_in(_prompt(record, tokenizer), frame)
+        entry: dict[str, Any] = {
+            "id": visible(str(name)),
+            "text": shortened(visible(text or ""), PROBLEM),
+        }
+        if not inside:
+            entry["prompt"] = 1
         if record.get("solution"):
             entry["solution"] = shortened(visible(record["solution"]), PROBLEM)
         shown.append(entry)
     return {name: i for i, name in enumerate(best)}, shown
+
+
+def _prompt(record: Record, tokenizer: Tokenizer) -> str:
+    return tokenizer.decode(record["tokens"][: record["prompt_length"]], start=True)
+
+
+def _frame(records: Iterable[Record], tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """What stands before and behind the problem in a prompt; None where that cannot be told."""
+    for record in records:
+        if record.get("problem_text"):
+            before, found, after = _prompt(record, tokenizer).partition(record["problem_text"])
+            if found:
+                return before, after
+    return None
+
+
+def _problem_in(prompt: str, frame: tuple[str, str] | None) -> tuple[str, bool]:
+    """The problem, and True; the prompt, and False, where it does not stand in the frame."""
+    if frame is None:
+        return prompt, False
+    before, after = frame
+    fits = prompt.startswith(before) and prompt.removeprefix(before).endswith(after)
+    return (prompt.removeprefix(before).removesuffix(after), True) if fits else (prompt, False)
 
 
 def _number(values: Sequence[float | None], i: int) -> float | None:

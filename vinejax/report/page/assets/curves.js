@@ -2,7 +2,7 @@
 
 const CHARTS = [
   { title: "Mean reward", of: ["reward"], about: "of the responses that were sampled for training" },
-  { title: "Validation pass@1", of: ["validation/pass_at_1"], about: "with its 95 % interval over problems", band: true },
+  { title: "Validation pass@1", of: ["validation/pass_at_1"], about: "mean grade, with its 95 % interval over problems", band: true },
   { title: "KL to the start", of: ["kl_k3", "kl_k1"], about: "nats a token: how far the policy has moved" },
   { title: "Entropy", of: ["entropy"], about: "nats a token: how undecided it is" },
   { title: "Policy loss", of: ["policy_loss", "training/loss"], about: "mean over the updates of an iteration" },
@@ -11,7 +11,7 @@ const CHARTS = [
   { title: "Steps that teach nothing", of: ["zero_advantage_share"], about: "share of steps whose advantage is zero" },
 ];
 const AXES = [["iterations", "Iterations"], ["episodes", "Episodes"], ["tokens", "Tokens"], ["seconds", "Seconds"]];
-const AXIS_TITLES = { iterations: "iteration", episodes: "episodes", tokens: "tokens sampled", seconds: "wall seconds" };
+const AXIS_TITLES = { iterations: "iteration", episodes: "episodes", tokens: "tokens sampled", seconds: "wall seconds since the first iteration began" };
 
 function rgba(name, alpha) {
   const numbers = colour(name).match(/[\d.]+/g).slice(0, 3);
@@ -33,6 +33,11 @@ function layout(extra) {
 }
 
 const OPTIONS = { displayModeBar: false, responsive: true };
+
+// Draws a chart, or draws it anew. Its width is given, as a chart follows the window but not the paper.
+function plot(place, traces, extra) {
+  Plotly.react(place, traces, layout({ ...extra, width: place.clientWidth }), OPTIONS);
+}
 
 function traces(runs, hidden, name, axis, band) {
   const found = [];
@@ -69,9 +74,9 @@ async function drawCurves() {
     chart.place = el("div", { class: "plot" });
     return el("div", { class: "chart" }, el("h3", {}, chart.title), chart.select ?? el("p", {}, chart.about), chart.place);
   }));
-  const draw = (chart) => Plotly.react(chart.place, traces(runs, state.hidden, chart.name, state.axis, chart.band),
-    layout({ xaxis: { title: { text: AXIS_TITLES[state.axis], standoff: 6 } }, uirevision: state.axis }), OPTIONS);
-  const drawn = new Set(); // charts are drawn when they come near the screen
+  const draw = (chart) => plot(chart.place, traces(runs, state.hidden, chart.name, state.axis, chart.band),
+    { xaxis: { title: { text: AXIS_TITLES[state.axis], standoff: 6 } }, uirevision: state.axis });
+  const drawn = new Set();
   const redraw = () => drawn.forEach(draw);
   whenNear(all.map((chart) => chart.place), (i) => { drawn.add(all[i]); draw(all[i]); });
   choice(byId("axes"), AXES, state.axis, (axis) => { state.axis = axis; redraw(); });
@@ -84,13 +89,27 @@ async function drawCurves() {
   onTheme.push(redraw);
 }
 
-// Calls `seen` once with the number of each place that comes near the screen.
+// Calls `seen` once with the number of each place: first those near the screen, the others one by one
+// when there is nothing else to do, and what is left at once where the page is to be printed.
 function whenNear(places, seen) {
-  const observer = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
-    observer.unobserve(entry.target);
-    seen(places.indexOf(entry.target));
-  }), { rootMargin: "200px" });
+  const left = new Set(places);
+  const show = (place) => {
+    if (!left.delete(place)) return;
+    observer.unobserve(place);
+    seen(places.indexOf(place));
+  };
+  const observer = new IntersectionObserver((entries) =>
+    entries.filter((entry) => entry.isIntersecting).forEach((entry) => show(entry.target)), { rootMargin: "200px" });
   places.forEach((place) => observer.observe(place));
+  const idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 200));
+  const next = () => {
+    const [place] = left;
+    if (!place) return;
+    show(place);
+    idle(next);
+  };
+  idle(next);
+  onPrint.push(() => left.forEach(show));
 }
 
 const PHASE_COLOURS = [0, 1, 2, 3, 4, 5, 6, 8, 9]; // without the grey, which is for the rest
@@ -103,12 +122,12 @@ function drawPhases() {
   byId("phases").replaceChildren(el("div", { class: "chart" }, el("div", { class: "legend" },
     ...names.map((name, i) => el("span", {}, el("span", { class: "key", "--c": `var(${shade(name, i)})` }), name))), place));
   const labels = about.runs.map((run) => run.name);
-  const draw = () => Plotly.react(place, names.map((name, i) => ({
+  const draw = () => plot(place, names.map((name, i) => ({
     type: "bar", orientation: "h", name, y: labels, x: about.runs.map((run) => run.phases.wall[name] ?? 0),
     marker: { color: colour(shade(name, i)) },
     hovertemplate: `%{x:,.1f} s<extra>${name}</extra>`,
-  })), layout({ barmode: "stack", hovermode: "closest", height: 75 + 34 * labels.length, margin: { l: 14, r: 14, t: 10, b: 44 },
+  })), { barmode: "stack", hovermode: "closest", height: 75 + 34 * labels.length, margin: { l: 14, r: 14, t: 10, b: 44 },
     xaxis: { title: { text: "wall seconds", standoff: 6 }, automargin: false },
-    yaxis: { autorange: "reversed", visible: labels.length > 1, automargin: labels.length > 1 } }), OPTIONS);
+    yaxis: { autorange: "reversed", visible: labels.length > 1, automargin: labels.length > 1 } });
   whenNear([place], () => { onTheme.push(draw); draw(); });
 }

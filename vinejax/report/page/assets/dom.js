@@ -69,6 +69,21 @@ function theme(name) {
   for (const redraw of onTheme) redraw();
 }
 
+// On paper colours are light and widths are those of a sheet, whatever the screen is.
+const onPrint = [];
+const onPaper = () => "print" in document.documentElement.dataset;
+function printing(on) {
+  if (on === onPaper()) return;
+  if (on) document.documentElement.dataset.print = "";
+  else delete document.documentElement.dataset.print;
+  if (on) onPrint.forEach((draw) => draw());
+  onTheme.forEach((redraw) => redraw());
+}
+
+addEventListener("beforeprint", () => printing(true));
+addEventListener("afterprint", () => printing(false));
+matchMedia("print").addEventListener("change", (event) => printing(event.matches));
+
 function showThemes() {
   const current = remembered("theme") ?? "auto";
   choice(byId("themes"), [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], current, (name) => {

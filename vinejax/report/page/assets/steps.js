@@ -99,6 +99,7 @@ function trajectory(problem, item, scale, id) {
   return [
     el("h3", {}, `Problem ${problem.id}`),
     el("p", { class: "text problem", dir: "auto" }, problem.text || "(its text was not kept)"),
+    problem.prompt ? el("p", { class: "small" }, "This is the whole prompt: the problem's own text is kept for a few trajectories an iteration only.") : null,
     problem.solution ? el("details", {}, el("summary", {}, "Reference solution"), el("p", { class: "text problem", dir: "auto" }, problem.solution)) : null,
     el("div", { class: "verdict" }, badge(item), el("span", { class: "small" }, facts),
       turn >= 0 ? el("a", { href: `#step-${turn}` }, `${item.r < 1 ? "wrong turn" : "largest loss"} at step ${turn + 1}`) : null),

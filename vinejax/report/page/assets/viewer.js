@@ -1,6 +1,7 @@
 // The list of trajectories with its filters, and the one that is chosen beside it.
 
-const FILTERS = [["all", "All"], ["right", "Right"], ["wrong", "Wrong"]];
+// As the badges: full marks, no marks, and those in between, whose filter is there where such are.
+const FILTERS = [["all", "All"], ["right", "Right"], ["between", "Partial"], ["wrong", "Wrong"]];
 const ORDERS = [["swing", "Largest swing"], ["sampled", "As sampled"]];
 
 function intro(run) {
@@ -14,8 +15,9 @@ const swing = (item) => Math.max(0, ...(item.a ?? []).map(Math.abs));
 
 function entry(problem, item, scale, pick) {
   const turn = wrongTurn(item);
+  const text = problem.text.replace(/\s+/g, " ").slice(0, 120);
   return el("button", { type: "button", onclick: pick },
-    el("span", { class: "line" }, badge(item), el("span", {}, problem.text.replace(/\s+/g, " ").slice(0, 120) || problem.id)),
+    el("span", { class: "line" }, badge(item), el("span", {}, text ? (problem.prompt ? `prompt: ${text}` : text) : problem.id)),
     item.a ? el("span", { class: "strip", "aria-hidden": "true" },
       ...item.a.slice(0, 60).map((a, i) => el("i", { class: i === turn ? "turn" : "", ...tint(a, scale) }))) : null);
 }
@@ -56,16 +58,15 @@ class Viewer {
       node.value = current;
       return el("label", {}, label, node);
     };
-    const filters = el("div", { class: "choice", role: "group", "aria-label": "Which" });
+    this.filters = el("div", { class: "choice", role: "group", "aria-label": "Which" });
     const orders = el("div", { class: "choice", role: "group", "aria-label": "Order" });
-    choice(filters, FILTERS, this.filter, (value) => { this.filter = value; this.show(); });
     choice(orders, ORDERS, this.order, (value) => { this.order = value; this.show(); });
     const box = el("input", { type: "checkbox", onchange: () => { this.withTexts = box.checked; this.show(); } });
     box.checked = this.withTexts;
     this.controls.replaceChildren(...[
       several.length > 1 ? select("Run", several, this.run, (run) => this.useRun(run)) : null,
       select("Iteration", this.iterations.map((it, i) => [i, it.number]), this.at, (at) => { this.at = at; this.load(); }),
-      filters, orders,
+      this.filters, orders,
       this.iterations.some((it) => it.texts.length) ? el("label", {}, box, "with rollouts' texts") : null,
     ].filter(Boolean));
   }
@@ -80,19 +81,22 @@ class Viewer {
     this.scale = data.items.some((item) => item.v) ? 1 : Math.max(1e-9, ...swings);
     const most = this.scale.toFixed(this.scale === 1 ? 0 : 2);
     this.key.replaceChildren(...(data.items.some((item) => item.a) ? [`advantage −${most}`, el("i"), `+${most}`] : []));
+    const kinds = FILTERS.filter(([kind]) => kind !== "between" || data.items.some((item) => verdict(item)[1] === kind));
+    if (!kinds.some(([kind]) => kind === this.filter)) this.filter = "all";
+    choice(this.filters, kinds, this.filter, (value) => { this.filter = value; this.show(); });
     this.show();
   }
 
   show() {
     const { problems, items } = this.data, iteration = this.iterations[this.at], texts = new Set(iteration.texts);
     const kept = items.map((item, m) => m).filter((m) =>
-      (this.filter === "all" || (items[m].r >= 1) === (this.filter === "right")) && (!this.withTexts || texts.has(m)));
+      (this.filter === "all" || verdict(items[m])[1] === this.filter) && (!this.withTexts || texts.has(m)));
     if (this.order === "swing") kept.sort((a, b) => swing(items[b]) - swing(items[a]) || a - b);
     this.entries = new Map(kept.map((m) => [m, entry(problems[items[m].p], items[m], this.scale, () => this.choose(m, true))]));
     this.list.replaceChildren(...[...this.entries.values()].map((node) => el("li", {}, node)));
-    const right = kept.filter((m) => items[m].r >= 1).length;
+    const number = (kind) => kept.filter((m) => verdict(items[m])[1] === kind).length, partial = number("between");
     this.count.textContent = kept.length
-      ? `${plural(kept.length, "trajectory").replace("ys", "ies")} of iteration ${iteration.number}, ${right} right`
+      ? `${plural(kept.length, "trajectory").replace("ys", "ies")} of iteration ${iteration.number}, ${number("right")} right${partial ? `, ${partial} with a part of the marks` : ""}`
       : "No trajectory of this iteration is of this kind.";
     this.detail.hidden = this.list.hidden = !kept.length;
     if (kept.length) this.choose(kept.find((m) => texts.has(m)) ?? kept[0], false);

@@ -8,9 +8,8 @@ The policy is that of a run, or a Hugging Face folder under a configuration's ru
     {"problem": "2+3-1", "answer": "54", "response": "2+3=5\\n5-1=4\\n#### 54"}
 
 (for `math` "solution" in place of "answer"). From the prompt and the end of each step the policy
-writes K continuations, which the task's grader grades; KV of what comes before is shared. K is 9,
-whatever the run's `values.k`, or --k=K; a value's standard error is at most 0.5 / sqrt(K), .17 for
-9, and cost grows with K. Printed are, step by step, the value before it and its advantage.
+writes K continuations (--k=K; 9, whatever the run's `values.k`: error up to 0.5 / sqrt(K)),
+which the task's grader grades. Printed are, step by step, the value before it and its advantage.
 """
 
 import argparse

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import vinejax
+from vinejax.analysis.quality import as_text
 from vinejax.config import Config, get
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,3 +98,12 @@ def test_what_a_package_exports_exists(package: Path):
     dotted = ".".join(package.parent.relative_to(ROOT).parts)
     for name in getattr(importlib.import_module(dotted), "__all__", ()):
         assert named(f"{dotted}.{name}") is not None
+
+
+def test_the_page_of_the_analysis_says_what_its_signs_are_and_how_few_gradients_there_can_be():
+    text = " ".join((ROOT / "docs" / "analysis.md").read_text(encoding="utf-8").split())
+    unknown: dict[str, float | None] = {"value": 1.0, "low": 0.5, "high": None}
+    assert (as_text(None), as_text(unknown, ".1f")) == ("-", "1.0 (0.5 to ?)")
+    assert "`-` is a number that the samples do not give" in text
+    assert "`?` is an upper end that is not known" in text
+    assert "`--gradients` is at least 4" in text  # what less is refused with: tests/analysis

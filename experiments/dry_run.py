@@ -1,52 +1,98 @@
-"""What a run would do, and whether its data and tokenizer are there: `--dry_run`. No weights."""
+"""What a run would do, and whether its data, tokenizer and grader are fit for it: `--dry_run`."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments import inputs
 from vinejax.config import Config, choices, every_n_tokens
 from vinejax.tasks import Task
-from vinejax.tokenizer import load_tokenizer
 
 OFFLINE = ("restem", "dpo_positive")  # train on what is kept of many iterations, without PPO's loss
 
 
-def plan(config: Config, out: Path) -> dict[str, Any]:
-    """Counts and limits that follow from the configuration alone."""
+def plan(config: Config, out: Path) -> dict[str, dict[str, Any]]:
+    """Counts and limits that follow from the configuration alone, by heading."""
     trains = config.algorithm != "sft"
     iterations = config.iterations if trains else 0
+    evaluation = config.evaluation
     return {
-        "config": config.name,
-        "algorithm": config.algorithm,
-        "task": config.task.name,
-        "policy": config.sft.path or config.policy.path or "random initialisation",
-        "seed": config.seed,
-        "out": str(out),
-        **_of_sft(config),
-        "iterations": iterations,
-        "prompts_per_iteration": config.prompts,
-        "episodes_per_iteration": config.episodes,
-        "episodes": iterations * config.episodes,
-        **_updates(config),
-        **_of_method(config),
-        "prompt_tokens_at_most": config.task.max_prompt_tokens,
-        "new_tokens_at_most": config.sampling.max_new_tokens,
-        "context_trajectory_rollout_evaluation": [
-            config.sampling.context,
-            config.values.context,
-            config.evaluation.context,
-        ],
-        "sampling_temperature_top_p": [config.sampling.temperature, config.sampling.top_p],
-        "training_sequence_at_most": config.update.max_sequence,
-        **(_of_update(config) if trains else {}),
-        "evaluation_every_samples_temperature_top_p": [
-            config.evaluation.every,
-            config.evaluation.samples,
-            config.evaluation.temperature,
-            config.evaluation.top_p,
-        ],
-        "checkpoint_every_kept_every": [config.checkpoint.every, config.checkpoint.keep_period],
-        **{f"choices.{name}": taken for name, taken in choices(config).items()},
+        "Run": {
+            "config": config.name,
+            "algorithm": config.algorithm,
+            "task": config.task.name,
+            "policy": config.sft.path or config.policy.path or "random initialisation",
+            "seed": config.seed,
+            "out": str(out),
+        },
+        "Supervised fine-tuning": _of_sft(config),
+        "Sampling": {
+            "iterations": iterations,
+            "prompts_per_iteration": config.prompts,
+            "episodes_per_iteration": config.episodes,
+            "episodes": iterations * config.episodes,
+            "sampling": {
+                "temperature": config.sampling.temperature,
+                "top_p": config.sampling.top_p,
+            },
+            "prompt_tokens_at_most": config.task.max_prompt_tokens,
+            "new_tokens_at_most": config.sampling.max_new_tokens,
+            "context_tokens": {
+                "trajectory": config.sampling.context,
+                "rollout": config.values.context,
+                "evaluation": evaluation.context,
+            },
+        },
+        "Method": _of_method(config),
+        "Updates": {
+            **_updates(config),
+            **(_of_update(config) if trains else {}),
+            "training_sequence_at_most": config.update.max_sequence,
+        },
+        "Evaluation and checkpoints": {
+            "evaluation": {
+                "every": evaluation.every,
+                "samples": evaluation.samples,
+                "temperature": evaluation.temperature,
+                "top_p": evaluation.top_p,
+            },
+            "checkpoint": {
+                "every": config.checkpoint.every,
+                "keep_period": config.checkpoint.keep_period,
+            },
+        },
+        "Where the authors' code surprises": {
+            f"choices.{name}": taken for name, taken in choices(config).items()
+        },
     }
+
+
+def report(config: Config, task: Task, out: Path) -> tuple[dict[str, Any], str]:
+    """The plan and what was found of data, tokenizer and grader: as one record, and as text.
+
+    Raises UserError if a run would, as far as that can be known here.
+    """
+    parts = plan(config, out)
+    found, warnings = inputs.check(config, task)
+    parts["Data, tokenizer and grader"] = found
+    record = {name: value for part in parts.values() for name, value in part.items()}
+    lines = []
+    for heading, part in parts.items():
+        if part:
+            lines += [heading, *(f"  {name:<38} {value}" for name, value in _rows(part))]
+    lines += [f"warning: {warning}" for warning in warnings]
+    return record | {"warnings": warnings}, "\n".join(lines)
+
+
+def _rows(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values for people; each dictionary in a dictionary has a row of its own."""
+    for name, value in part.items():
+        if not isinstance(value, dict):
+            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        elif any(isinstance(own, dict) for own in value.values()):
+            yield from _rows({f"{name}.{key}": own for key, own in value.items()})
+        else:
+            yield name, ", ".join(f"{key} {own}" for key, own in value.items())
 
 
 def _of_sft(config: Config) -> dict[str, Any]:
@@ -67,14 +113,18 @@ def _of_update(config: Config) -> dict[str, Any]:
     update = config.update
     return {
         "update_epochs": update.epochs,
-        "minibatch_microbatch": [update.minibatch, update.microbatch],
+        "batch": {"minibatch": update.minibatch, "microbatch": update.microbatch},
         "learning_rate": update.learning_rate,
-        "warmup_ratio_shape_decay": [update.warmup_ratio, update.warmup, update.decay],
+        "schedule": {
+            "warmup_ratio": update.warmup_ratio,
+            "warmup": update.warmup,
+            "decay": update.decay,
+        },
         "max_grad_norm": update.max_grad_norm,
     } | (
         {}
         if config.algorithm in OFFLINE
-        else {"clip": update.clip, "kl_k3_coefficient_clamp": [update.kl, update.kl_clamp]}
+        else {"clip": update.clip, "kl_k3": {"coefficient": update.kl, "clamp": update.kl_clamp}}
     )
 
 
@@ -99,11 +149,11 @@ def _of_method(config: Config) -> dict[str, Any]:
         | {
             "rollouts_per_state": config.values.k,
             "tokens_between_states": every_n_tokens(config.values.states) or "one reasoning step",
-            "values_pool_min_samples_plan": [
-                config.values.pool,
-                config.values.min_samples,
-                config.values.plan,
-            ],
+            "values": {
+                "pool": config.values.pool,
+                "min_samples": config.values.min_samples,
+                "plan": config.values.plan,
+            },
         },
         "ppo": shared
         | {
@@ -112,7 +162,7 @@ def _of_method(config: Config) -> dict[str, Any]:
             ),
             "critic_epochs": critic.epochs or update.epochs,
             "critic_clip": critic.clip,
-            "gamma_lambda": [critic.gamma, critic.lam],
+            "gae": {"gamma": critic.gamma, "lambda": critic.lam},
         },
         "grpo": shared | {"divided_by_standard_deviation": config.advantages.std},
         "rloo": shared,
@@ -129,27 +179,3 @@ def _of_method(config: Config) -> dict[str, Any]:
             "label_smoothing": dpo.label_smoothing,
         },
     }.get(config.algorithm, {})
-
-
-def check_inputs(config: Config, task: Task) -> dict[str, Any]:
-    """Loads the data, if task.path is set, and the tokenizer, if it is in a folder here.
-
-    Raises UserError if something is missing or broken. Nothing is fetched from the hub.
-    """
-    return {"problems": _sizes(config, task), "tokenizer": _tokenizer(config)}
-
-
-def _sizes(config: Config, task: Task) -> dict[str, int] | str:
-    if config.task.path is None:
-        return "not checked: task.path is not set"
-    return {split: len(task.load(split)) for split in ("train", "validation", "test")}
-
-
-def _tokenizer(config: Config) -> str:
-    source = config.policy.tokenizer or config.sft.path or config.policy.path
-    if source is None:
-        return "the task's own"
-    is_path = source.count("/") != 1 or source.startswith((".", "/", "~"))
-    if not is_path and not Path(source).exists():
-        return f"not checked: {source} is no folder here, so it is taken for a hub id"
-    return f"{source}, {load_tokenizer(source).vocab_size} ids"

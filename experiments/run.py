@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from experiments import cli
-from experiments.dry_run import check_inputs, plan
+from experiments import cli, dry_run
 from vinejax import tasks
 from vinejax.config import Config, ConfigError
 
@@ -24,7 +23,8 @@ class RunFlags:
     choices: Literal["authors", "clean"] | None = None
     start: Path | None = None  # Folder of a finished run: its SFT is taken, bit for bit.
     resume: bool = False  # Go on with the run in that folder, or start it if there is none.
-    dry_run: bool = False  # Check configuration, data and tokenizer; print the plan; no weights.
+    # Check configuration, data, tokenizer and grader; print the plan; no weights.
+    dry_run: bool = False
     profile: int = 0  # Iteration of which a JAX profile is written to OUT/profile; 0: none.
     json: bool = False  # Print the summary as one JSON line, last on standard output.
     coordinator: str | None = None  # HOST:PORT of process 0, where several processes are started.
@@ -54,9 +54,9 @@ def run(argv: list[str]) -> None:
             f"--profile is {flags.profile}: give an iteration, 1 to {last}, or 0 for none"
         )
     if flags.dry_run:
-        summary = plan(config, out) | check_inputs(config, task)
+        summary, text = dry_run.report(config, task, out)
         if not flags.json:
-            print("\n".join(f"{name:<40} {value}" for name, value in summary.items()))
+            print(text)
     else:
         cli.use_compile_cache()
         from vinejax import processes, train  # after the cache is set: this import starts JAX

@@ -242,15 +242,15 @@ def test_dry_runs_of_the_paper_print_its_numbers(
     assert (plan["prompts_per_iteration"], plan["episodes_per_iteration"]) == (64, 512)
     assert (plan["updates_per_iteration"], plan["rollouts_per_state"]) == (16, 9)
     assert (plan["prompt_tokens_at_most"], plan["new_tokens_at_most"]) == (1512, 1024)
-    assert plan["context_trajectory_rollout_evaluation"] == contexts
+    assert list(plan["context_tokens"].values()) == contexts
     assert plan["training_sequence_at_most"] == sequence
-    assert plan["sampling_temperature_top_p"] == [0.6, 0.9]
-    assert plan["minibatch_microbatch"][0] == 64
+    assert plan["sampling"] == {"temperature": 0.6, "top_p": 0.9}
+    assert plan["batch"]["minibatch"] == 64
     assert (plan["update_epochs"], plan["learning_rate"], plan["clip"]) == (2, 1e-6, 0.2)
-    assert plan["kl_k3_coefficient_clamp"] == [1e-4, 10.0]
-    assert plan["warmup_ratio_shape_decay"] == [0.03, "logarithmic", "linear"]
-    assert plan["evaluation_every_samples_temperature_top_p"][1:] == [16, 0.35, 0.9]
-    assert plan["checkpoint_every_kept_every"] == [10, 60 if "deepseek" in name else 40]
+    assert list(plan["kl_k3"].values()) == [1e-4, 10.0]
+    assert list(plan["schedule"].values()) == [0.03, "logarithmic", "linear"]
+    assert list(plan["evaluation"].values())[1:] == [16, 0.35, 0.9]
+    assert list(plan["checkpoint"].values()) == [10, 60 if "deepseek" in name else 40]
     assert plan["problems"] == "not checked: task.path is not set"
     assert "hub id" in plan["tokenizer"]
 
@@ -270,6 +270,9 @@ def test_dry_run_checks_data_and_tokenizer_that_are_here(
     plan = json.loads(capsys.readouterr().out)
     assert list(plan["problems"].values()) == sizes
     assert plan["tokenizer"].endswith("llama2, 32000 ids")
+    assert {own["right"] for own in plan["reference_solutions"].values()} == {8}
+    over = [own["over_max_prompt_tokens"] for own in plan["prompt_tokens"].values()]
+    assert over == [2 if name == "math" else 0, 0, 0]
 
 
 def test_exit_codes_of_a_run(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]):

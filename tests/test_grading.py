@@ -15,7 +15,7 @@ import pytest
 
 from vinejax import tasks
 from vinejax.config import UserError
-from vinejax.grading import GraderPool, Verdict
+from vinejax.grading import Faults, GraderPool, Verdict
 from vinejax.journal import Journal
 from vinejax.tasks import Problem, Task
 
@@ -133,6 +133,25 @@ def test_errors_and_impossible_grades_are_noted(workers):
     assert [v.grade for v in verdicts] == [0.0, 0.0, 0.0, 1.0]
     assert "outside [0, 1]" in verdicts[1].note
     assert "outside [0, 1]" in verdicts[2].note
+
+
+def test_what_graders_failed_on_is_counted_by_iteration_and_phase(tmp_path):
+    """Each item counts, equal ones too, and those whose verdict the journal has."""
+    with Journal.open(tmp_path / "verdicts.jsonl") as journal, pool(0, journal=journal) as graders:
+        first = graders.submit(items("yes", "fail", "fail", "no"), 3, "trajectories")
+        assert graders.faults(3, ["trajectories"]) == Faults()  # nobody has read the results
+        for _ in range(2):
+            first.result()
+        graders.grade(items("too much"), 3, "values")
+        graders.grade(items("fail"), 3, "validation")
+        found = graders.faults(3, ["trajectories", "values"])
+        assert found == Faults(5, 3, "error: RuntimeError: no such answer")
+        assert found.share == 0.6
+        graders.grade(items("yes"), 4, "trajectories")
+        assert graders.faults(4, ["trajectories", "values"]) == Faults(1, 0, "")
+    with Journal.open(tmp_path / "verdicts.jsonl") as journal, pool(0, journal=journal) as graders:
+        graders.grade(items("yes", "fail", "fail", "no"), 3, "trajectories")
+        assert graders.faults(3, ["trajectories"]).failed == 2
 
 
 def test_workers_do_not_import_jax(shared_pool):

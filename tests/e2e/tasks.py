@@ -27,6 +27,15 @@ class Digits(Ledger):
         return super().split_steps(response)
 
 
+class Raising(Digits):
+    """The grader has a fault that every answer meets."""
+
+    name = "raising"
+
+    def grade(self, problem: Problem, response: str) -> float:
+        return float(problem.meta["gold"] == response)
+
+
 class Hopeless(Digits):
     """No response is worth anything."""
 

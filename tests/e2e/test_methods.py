@@ -20,7 +20,8 @@ METHODS = ["vineppo", "ppo", "grpo", "rloo", REINFORCE]
 # In every line of a method that updates in each iteration.
 SHARED = {
     *("reward", "pass_at_1", "response_tokens", "response_tokens_p95", "truncated_share"),
-    *("no_answer_share", "error_share", "advantage_spread", "zero_advantage_share", "entropy"),
+    *("no_answer_share", "error_share", "grading_errors", "advantage_spread", "entropy"),
+    *("zero_advantage_share",),
     *("kl_k1", "kl_k3", "approx_kl", "ratio_max", "clip_fraction", "grad_norm", "learning_rate"),
     *("sampler_scorer_gap", "sampler_scorer_gap_max", "kept_mass", "slot_utilisation"),
     *("tokens_prefilled", "tokens_sampled", "tokens_scored", "tokens_trained"),

@@ -87,7 +87,7 @@ def test_the_command_of_the_first_lines_is_one(capsys: pytest.CaptureFixture[str
     assert own_task.__doc__ is not None
     command = next(line for line in own_task.__doc__.splitlines() if "-m experiments.run" in line)
     assert run.main([*command.split()[4:], "--dry_run"]) == 0
-    assert f"task                                     {NAME}\n" in capsys.readouterr().out
+    assert f"  task                                   {NAME}\n" in capsys.readouterr().out
 
 
 def test_a_run_on_files_of_ones_own(folder: Path, tmp_path: Path):

@@ -114,4 +114,4 @@ def test_the_command_of_the_first_lines_is_one(capsys: pytest.CaptureFixture[str
     text = program_reward.__doc__.replace("\\\n", " ")
     command = next(line for line in text.splitlines() if "-m experiments.run" in line)
     assert run.main([*command.split()[4:], "--dry_run"]) == 0
-    assert f"task                                     {NAME}\n" in capsys.readouterr().out
+    assert f"  task                                   {NAME}\n" in capsys.readouterr().out

@@ -13,7 +13,8 @@ HEALTHY = {
     "reward": 0.4, "truncated_share": 0.1, "no_answer_share": 0.1, "error_share": 0.0,
     "sampler_scorer_gap": 1e-3, "sampler_scorer_gap_max": 0.1, "advantage_spread": 0.2,
     "value_stderr": 0.1, "kl_k3": 0.05, "approx_kl": 1e-3, "clip_fraction": 0.01, "guarded": 0.0,
-    "skipped": 0.0, "entropy": 0.2,
+    "skipped": 0.0, "entropy": 0.2, "grading_errors": 0.0,
+    alarms.FIRST_FAULT: "error: KeyError: 'gold'",
 }  # fmt: skip
 
 CASES = [
@@ -21,6 +22,8 @@ CASES = [
     ({"sampler_scorer_gap_max": 0.51}, "sampler and scorer"),
     ({"sampler_scorer_gap": math.nan}, "sampler and scorer"),
     ({"error_share": 0.01}, "errors"),
+    ({"grading_errors": 0.02}, "grading"),
+    ({"validation/grading_errors": 0.02}, "grading"),
     ({"skipped": 1.0}, "skipped updates"),
     ({"guarded": 2.0}, "ratio guard"),
     ({"reward": 0.0}, "equal rewards"),
@@ -50,6 +53,13 @@ def test_one_alarm_rings_and_says_number_and_remedy(change: dict[str, float], na
 
 def test_every_alarm_has_a_case():
     assert {name for _, name in CASES} == {alarm.name for alarm in alarms.ALARMS}
+
+
+def test_a_validation_alone_can_ring():
+    found = alarms.ringing({"validation/grading_errors": 1.0, alarms.FIRST_FAULT: "timeout"})
+    assert list(found) == ["grading"]
+    assert "100%" in found["grading"]
+    assert "'timeout'" in found["grading"]
 
 
 def test_a_learnt_task_may_have_no_entropy():

@@ -22,28 +22,24 @@ import multiprocessing.spawn
 import pickle
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as WallTimeout
-from typing import Any, NamedTuple
+from typing import Any
 
 import pebble
 
 from vinejax import tasks
 from vinejax.config import UserError
+from vinejax.grading.faults import Faults, Verdict
 from vinejax.grading.limits import confine
 from vinejax.journal import Journal
 from vinejax.tasks import Problem, Task
 
+__all__ = ["Faults", "GraderPool", "Grading", "Verdict"]
+
 CHUNK = 512  # answers in one message: at most; fewer when that keeps all workers busy
 NOTE_LENGTH = 200
 START_LIMIT = 120  # seconds until the first worker has imported the task
-
-
-class Verdict(NamedTuple):
-    """grade in [0, 1]; note: "" or why there is none ("timeout", "crash", "error: ...")."""
-
-    grade: float
-    note: str = ""
 
 
 Item = tuple[Problem, str]
@@ -68,6 +64,7 @@ class GraderPool:
         self._task = tasks.get(task_name, **task_options)
         self._workers, self._limit, self._journal = workers, limit, journal
         self._wall = 4 * limit + 10
+        self._faults: dict[tuple[int, str], list[Faults]] = {}
         self._pool: pebble.ProcessPool | None = None
         self._started: Any = None
         if workers:
@@ -114,6 +111,15 @@ class GraderPool:
         """`submit` and wait."""
         return self.submit(items, iteration, phase, strict).result()
 
+    def faults(self, iteration: int, phases: Collection[str]) -> Faults:
+        """Of all answers that were graded for the iteration in these phases, their results read.
+
+        Verdicts from the journal count as others do, so a resumed run finds the same numbers.
+        """
+        return Faults.total(
+            faults for phase in phases for faults in self._faults.get((iteration, phase), ())
+        )
+
     def _most_at_once(self, items: int) -> int:
         """Answers in one message. A program has the wall-clock limit for itself alone."""
         if self._task.runs_programs:
@@ -149,6 +155,12 @@ class GraderPool:
                 f"of task {self._task.name!r} must be importable there ({type(self._task)})"
             ) from error
 
+    def _count(self, iteration: int, phase: str, faults: Faults) -> None:
+        """What a grading came to. Of an earlier iteration nobody asks any more."""
+        for key in [key for key in list(self._faults) if key[0] < iteration]:
+            self._faults.pop(key, None)
+        self._faults.setdefault((iteration, phase), []).append(faults)
+
     def _record(
         self, iteration: int, phase: str, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
@@ -178,7 +190,7 @@ class Grading:
     ):
         self._pool, self._keys, self._missing, self._done = pool, keys, missing, done
         self._chunks, self._place = chunks, place
-        self._lock = threading.Lock()
+        self._lock, self._read = threading.Lock(), False
 
     def result(self) -> list[Verdict]:
         """One verdict an item, in their order; waits for them and enters them in the journal."""
@@ -191,7 +203,11 @@ class Grading:
                     new |= zip(keys, self._pool._collect(items, job, strict), strict=True)
                 self._done |= self._pool._record(iteration, phase, new)
                 self._chunks, self._missing = [], {}
-        return [self._done[key] for key in self._keys]
+            verdicts = [self._done[key] for key in self._keys]
+            if not self._read:
+                self._read = True
+                self._pool._count(iteration, phase, Faults.of(verdicts))
+        return verdicts
 
 
 def _check_importable(cls: type[Task]) -> None:

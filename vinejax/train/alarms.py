@@ -11,6 +11,7 @@ from typing import Any
 # Mean and largest difference in nats between sampler and scorer above which something is wrong with
 # one of them (verl's and TRL's experience: rounding to bfloat16 alone gives 0.01 and 0.1).
 GAP_MEAN, GAP_MAX = 0.02, 0.5
+GRADING = 0.01  # share of the answers that the grader failed on
 TRUNCATED = 0.5  # share of the responses that were cut off
 NO_ANSWER = 0.5  # share of the responses without an answer
 KL = 0.5  # nats a token to the start (k3)
@@ -18,6 +19,8 @@ DRIFT = 0.1  # nats a token within an iteration (k3 of old against new)
 CLIPPED = 0.5  # share of the tokens whose ratio is clipped
 ENTROPY = 1e-3  # nats a token, while there is still something to learn
 LEARNT = 0.99  # mean reward from which on a sure policy is a good one
+
+FIRST_FAULT = "first_grading_error"  # its text: no metric, since it may be another in each run
 
 Metrics = Mapping[str, Any]
 
@@ -34,6 +37,11 @@ class Alarm:
 def _above(name: str, most: float) -> Callable[[Metrics], bool]:
     """Rings above `most` and for what is no number; silent where the metric is missing."""
     return lambda m: name in m and not (m[name] is not None and m[name] <= most)
+
+
+def _failed(metrics: Metrics) -> float:
+    """Share of the answers that the grader failed on: of training or of the validation."""
+    return max(metrics.get(f"{where}grading_errors", 0.0) for where in ("", "validation/"))
 
 
 ALARMS = (
@@ -74,8 +82,17 @@ ALARMS = (
         ),
     ),
     Alarm(
+        "grading",
+        lambda m: _failed(m) > GRADING,
+        lambda m: (
+            f"the grader failed on {_failed(m):.0%} of the answers, which are worth 0 for that, "
+            f"the first time with {m[FIRST_FAULT]!r} (verdicts.jsonl has all): correct the task's "
+            "grade method, or raise grading.limit where it says timeout"
+        ),
+    ),
+    Alarm(
         "equal rewards",
-        lambda m: m["reward"] in (0.0, 1.0),
+        lambda m: m.get("reward") in (0.0, 1.0),
         lambda m: (
             f"all rewards are {m['reward']:.0f}, so there is nothing to learn from: look at the "
             "texts in rollouts/ and at the grader; take easier or harder problems"
@@ -134,5 +151,9 @@ ALARMS = (
 
 
 def ringing(metrics: Metrics) -> dict[str, str]:
-    """The alarms that ring, and what they say."""
+    """The alarms that ring, and what they say.
+
+    With the metrics of an iteration, or of a validation alone; and `FIRST_FAULT`, where
+    `grading_errors` is not 0.
+    """
     return {alarm.name: alarm.text(metrics) for alarm in ALARMS if alarm.rings(metrics)}

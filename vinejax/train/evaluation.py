@@ -10,9 +10,10 @@ import numpy as np
 from vinejax import policy, processes, rng, sampler
 from vinejax.arrays import Finish
 from vinejax.config import Config
-from vinejax.grading import GraderPool
+from vinejax.grading import Faults, GraderPool
 from vinejax.journal import Journal
 from vinejax.statistics import Evaluation, majority, pass_at_k, summarise
+from vinejax.train import exchange
 from vinejax.train.setup import Prompted, Setup
 from vinejax.train.trajectories import grades_of, read_response
 
@@ -31,6 +32,7 @@ class Evaluated:
     truncated_share: float  # ended by the budget, or by an error
     no_answer_share: float
     response_tokens: float  # mean
+    faults: Faults  # of both graders
     counters: sampler.Counters
 
 
@@ -90,6 +92,7 @@ def evaluate(
         float(truncated.mean()),
         no_answer,
         float(np.mean([len(r.tokens) for r in responses])),
+        exchange.all_faults(Faults.of(v for grading in gradings for v in grading.result())),
         samples.counters,
     )
 
@@ -121,6 +124,7 @@ def named(prefix: str, result: Evaluated) -> dict[str, Any]:
         f"{prefix}/truncated_share": result.truncated_share,
         f"{prefix}/no_answer_share": result.no_answer_share,
         f"{prefix}/response_tokens": result.response_tokens,
+        f"{prefix}/grading_errors": result.faults.share,
     }
 
 

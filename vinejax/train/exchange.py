@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vinejax import processes, vine
+from vinejax.grading import Faults
 from vinejax.sampler import Counters, bucket
 from vinejax.train.scoring import Scored
 from vinejax.train.shards import counted, counters_of, sum_of
@@ -48,6 +49,11 @@ def all_values(waves: Sequence[Measured]) -> Measured:
 def all_counters(parts: Sequence[Counters]) -> Counters:
     """What sampling did everywhere, from what it did in this process."""
     return counters_of(processes.join({"counters": counted(sum_of(parts))})["counters"])
+
+
+def all_faults(own: Faults) -> Faults:
+    """What graders failed on everywhere, from what they failed on in this process."""
+    return Faults.total(Faults(*told) for told in processes.tell(own))
 
 
 def _no_scores(width: int) -> Scored:

@@ -11,17 +11,20 @@ import jax
 from vinejax import policy, processes
 from vinejax.checkpoint import Checkpoints
 from vinejax.config import Preempted
+from vinejax.grading import Faults
 from vinejax.journal import Journal
 from vinejax.report import MetricsLog, RolloutLog, write_json
 from vinejax.report.costs import CPU
 from vinejax.report.metrics import START
-from vinejax.train import alarms, algorithms, folder, trajectories
+from vinejax.train import alarms, algorithms, exchange, folder, trajectories
 from vinejax.train.algorithms.base import Context
 from vinejax.train.clock import Clock, CompileCounter
 from vinejax.train.evaluation import evaluate, named
 from vinejax.train.footprint import footprint
 from vinejax.train.profile import profiled
 from vinejax.update import State
+
+GRADED = ("trajectories", "values")  # phases whose answers are what is learned from
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Reinforcement:
             self._rollouts.delete_after(self.iteration)
         self._compiles = CompileCounter()
         self._ringing: set[str] = set()  # names of alarms
+        self._faults = Faults()  # of this iteration's grading, its validation included
 
     def __enter__(self) -> "Reinforcement":
         return self
@@ -104,6 +108,7 @@ class Reinforcement:
             found = self._validate(0, Clock())
             if processes.is_first():
                 write_json(self._out / START, {"iteration": 0, **found})
+            self._tell(0, found)
         while self.iteration < total:
             self._iterate(total)
         self._checkpoints.wait()
@@ -138,7 +143,7 @@ class Reinforcement:
 
     def _tell(self, done: int, metrics: dict[str, Any]) -> None:
         """Notes about alarms, when they begin to ring and when they stop."""
-        ringing = alarms.ringing(metrics)
+        ringing = alarms.ringing(metrics | {alarms.FIRST_FAULT: self._faults.first})
         for name, text in ringing.items():
             if name not in self._ringing:
                 self._progress.note(f"iteration {done}: {text}")
@@ -158,6 +163,8 @@ class Reinforcement:
             self._rollouts.write(iteration + 1, records)
             self._rollouts.keep(setup.config.checkpoint.keep_rollouts)
         processes.meet()  # the records may be read again, by all
+        self._faults = exchange.all_faults(self._graders.faults(iteration, GRADED))
+        metrics |= {"grading_errors": self._faults.share}
         metrics |= self.algorithm.finish(iteration, clock)
         self._journal.forget(before=iteration)
         return metrics
@@ -174,6 +181,7 @@ class Reinforcement:
                 "validation",
                 iteration,
             )
+        self._faults = Faults.total([self._faults, result.faults])
         if result.accuracy.pass_at_1 > self.best.pass_at_1:
             self.best = Best(iteration, result.accuracy.pass_at_1)
             if iteration > 0:

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from vinejax import policy, rng, sampler, sharding, tasks
 from vinejax.config import Config, UserError
 from vinejax.stop import StopTable
-from vinejax.tasks import Problem, Task
+from vinejax.tasks import Problem, Task, lengths
 from vinejax.tokenizer import Tokenizer
 from vinejax.train import algorithms, fit, folder
 from vinejax.train.shards import Shards
@@ -91,7 +91,9 @@ def prepare(config: Config) -> tuple[Setup, policy.Params]:
     splits = {name: _prompts(task, tokenizer, name) for name in ("train", "validation", "test")}
     most = config.task.max_prompt_tokens
     train = [p for p in splits["train"] if len(p.tokens) <= most]
-    _check_prompts(config, train, splits)
+    lengths.check_train(config, _lengths(splits["train"]))
+    for name in ("validation", "test"):
+        lengths.check_held_out(config, name, _lengths(splits[name]))
     model = start_model(config, tokenizer)
     config = fit.fit(config, model, fit.Machine.here()).config
     model = fit.model_of(config, model)
@@ -123,7 +125,7 @@ def prepare_evaluation(config: Config, split: str) -> tuple[Setup, policy.Params
     task = tasks.get(config.task.name, **config.task.arguments())
     tokenizer = find_tokenizer(config, task)
     problems = _prompts(task, tokenizer, split)
-    _check_held_out(config, split, problems)
+    lengths.check_held_out(config, split, _lengths(problems))
     most = config.evaluation.problems
     if split == "test":
         most = config.evaluation.test_problems or most
@@ -154,40 +156,16 @@ def _prompts(task: Task, tokenizer: Tokenizer, split: str) -> list[Prompted]:
     return [Prompted(p, np.array(t, np.int32)) for p, t in zip(problems, tokens, strict=True)]
 
 
+def _lengths(problems: Sequence[Prompted]) -> list[int]:
+    return [len(problem.tokens) for problem in problems]
+
+
 def _subset(problems: list[Prompted], count: int) -> list[Prompted]:
     """`count` problems, the same ones in every run of the task; all of them if there are fewer."""
     if count >= len(problems):
         return problems
     chosen = np.random.default_rng(0).permutation(len(problems))[:count]
     return [problems[i] for i in sorted(chosen)]
-
-
-def _check_prompts(
-    config: Config, train: list[Prompted], splits: dict[str, list[Prompted]]
-) -> None:
-    if len(train) < config.prompts:
-        raise UserError(
-            f"prompts is {config.prompts}, but only {len(train)} of {len(splits['train'])} "
-            "training problems have prompts of at most task.max_prompt_tokens = "
-            f"{config.task.max_prompt_tokens} tokens: lower the first or raise the second"
-        )
-    for name in ("validation", "test"):
-        _check_held_out(config, name, splits[name])
-
-
-def _check_held_out(config: Config, name: str, problems: list[Prompted]) -> None:
-    """A split that is to be evaluated."""
-    if not problems:
-        raise UserError(
-            f"task {config.task.name} has no {name} problem: give it more data (task.path), "
-            f"or raise task.options.{name}_size if it has that"
-        )
-    longest = max(len(p.tokens) for p in problems)
-    if longest >= config.evaluation.context:
-        raise UserError(
-            f"evaluation.context is {config.evaluation.context}, "
-            f"but a {name} prompt has {longest} tokens: raise it"
-        )
 
 
 def _check_mesh(config: Config, mesh: Mesh, model: policy.LlamaConfig) -> None:

@@ -11,12 +11,13 @@ disk took no more (what was saved stays, a run is resumable), 75 preempted and r
 
 import contextlib
 import dataclasses
+import difflib
 import json
 import logging
 import os
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ from vinejax.files import FULL
 DONE, FAILED, USAGE, TOO_LARGE, STORAGE, PREEMPTED = 0, 1, 2, 3, 74, 75
 
 Flags = TypeVar("Flags")
+_CLOSE = 0.75  # likeness of two names from which on the one is taken to be meant by the other
 _TYRO = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
 
 
@@ -212,8 +214,22 @@ def _remedy(name: str, fields: Mapping[str, Any]) -> str:
     same = [field for field in fields if field.lower() == name.lower()]
     if same or not name:
         return f"did you mean --{same[0]}?" if same else "it has no name"
+    ends = _by_end(name.removeprefix("config.").lower(), fields)
+    if ends:
+        return f"did you mean {' or '.join('--' + field for field in ends)}? (--help lists all)"
     close = nearest("--" + name, ["--" + field for field in fields])
     return f"{close} (--help lists all)"
+
+
+def _by_end(name: str, fields: Iterable[str]) -> list[str]:
+    """The fields that end in `name`, such as k or values.k; in what it nearly is, if none does."""
+    ends: dict[str, list[str]] = {}
+    for field in fields:
+        parts = field.split(".")
+        for count in range(1, len(parts) + 1):
+            ends.setdefault(".".join(parts[-count:]).lower(), []).append(field)
+    close = difflib.get_close_matches(name, ends, n=1, cutoff=_CLOSE)
+    return ends.get(name) or [field for end in close for field in ends[end]]
 
 
 def _spell_booleans(argv: Sequence[str], booleans: set[str]) -> list[str]:

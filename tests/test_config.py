@@ -332,6 +332,15 @@ def test_resume_refuses_other_iterations_where_the_rate_depends_on_them(
     assert difference == f"iterations: {old.iterations} -> 80"
 
 
+def test_the_reason_for_a_fixed_length_is_told(tiny: Config):
+    constant = change(tiny, update__warmup_ratio=0.0)
+    assert configuration.fixed_length(constant) is None
+    assert "update.warmup_ratio is 0.05" in str(configuration.fixed_length(tiny))
+    assert "rounds of restem" in str(
+        configuration.fixed_length(change(constant, algorithm="restem"))
+    )
+
+
 def test_resume_refuses_another_model(tiny: Config):
     other = change(tiny, policy__path="x", policy__architecture=None)
     names = [line.partition(":")[0] for line in configuration.differences(tiny, other)]

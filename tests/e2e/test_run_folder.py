@@ -1,5 +1,6 @@
 """What an output folder may hold: nothing, or a run of this configuration and --resume."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from experiments import cli, configs, export, run
 from tests.e2e import runs
+from tests.e2e.test_resume import learned
 from vinejax.config import to_dict
 from vinejax.report import write_json
 from vinejax.train import folder
@@ -32,6 +34,7 @@ def test_a_run_of_another_configuration(refused: Refused, old_run: Path):
     assert "seed: 0 -> 3" in message
     assert "update.kl: 0.0001 -> 0.5" in message
     assert "microbatch" not in message  # may change
+    assert "with --resume and without --config" in message
     assert "give another --out" in message
 
 
@@ -49,7 +52,45 @@ def test_another_length_where_what_is_learned_depends_on_it(
     config, _ = cli.parse(runs.flags(old_run, **changes), run.RunFlags(), "", "")
     write_json(old_run / "config.json", to_dict(config))
     message = refused(*runs.flags(old_run, **changes, iterations=8), "--resume")
-    assert "iterations: 4 -> 8" in message
+    for words in ("another length (iterations: 4 -> 8)", "It cannot be resumed as that"):
+        assert words in message
+    dpo = config.algorithm == "dpo_positive"
+    assert ("rounds of dpo_positive" if dpo else "update.warmup_ratio is") in message
+    assert f"another --out and --start={old_run}" in message
+    changed = refused(*runs.flags(old_run, **changes, iterations=8, seed=3), "--resume")
+    assert "seed: 0 -> 3" in changed
+    assert "iterations: 4 -> 8" in changed
+
+
+def test_another_length_of_a_run_without_sft(refused: Refused, old_run: Path):
+    config, _ = cli.parse(runs.flags(old_run, sft__epochs=0), run.RunFlags(), "", "")
+    write_json(old_run / "config.json", to_dict(config))
+    message = refused(*runs.flags(old_run, sft__epochs=0, iterations=8), "--resume")
+    assert "give another --out" in message
+    assert "--start" not in message  # there is nothing to take
+
+
+def test_a_run_goes_on_with_its_own_configuration(out: Path, capsys: pytest.CaptureFixture[str]):
+    """No flag of the first command is repeated; one that may change is given."""
+    fields = {"algorithm": "grpo", "sft__epochs": 0, "update__decay": "constant"}
+    flags = runs.flags(out, **fields, update__warmup_ratio=0, iterations=1)
+    runs.train(*flags)
+    whole = out.with_name("whole")
+    runs.train(*runs.flags(whole, **fields, update__warmup_ratio=0, iterations=2))
+    capsys.readouterr()
+    runs.train("--resume", f"--out={out}", "--config.iterations=2")
+    assert learned(out) == learned(whole)
+    line = f"configuration: tiny as in {out / 'config.json'}, changed by flags: iterations: 1 -> 2"
+    assert capsys.readouterr().err.splitlines()[0] == line
+    runs.train("--resume", f"--out={out}", "--json")
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == f"configuration: tiny as in {out / 'config.json'}"
+    assert json.loads(captured.out.splitlines()[-1])["iterations"] == 2
+
+
+def test_its_own_configuration_may_not_be_changed_freely(refused: Refused, old_run: Path):
+    message = refused(f"--out={old_run}", "--resume", "--config.seed=3")
+    assert "seed: 0 -> 3" in message
 
 
 def test_a_run_without_resume(refused: Refused, old_run: Path):

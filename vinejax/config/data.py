@@ -114,17 +114,27 @@ RESUME_MAY_CHANGE = (
 )
 
 
+def fixed_length(config: Config) -> str | None:
+    """Why another number of iterations would have made it another run from the start, or None."""
+    update = config.update
+    if config.algorithm in ("restem", "dpo_positive"):
+        return f"the rounds of {config.algorithm} are shares of the whole run"
+    if update.decay != "constant" or update.warmup_ratio > 0:
+        return (
+            "the learning rate of each update follows from the length of the whole run "
+            f"(update.warmup_ratio is {update.warmup_ratio}, update.decay {update.decay!r})"
+        )
+    return None
+
+
 def differences(old: Config, new: Config) -> tuple[str, ...]:
     """Fields that forbid resuming a run of `old` as `new`, each as "name: old -> new".
 
-    `iterations` may change only while the learning rate is constant: warm-up and decay are shares
-    of the whole run, so another length would have had other learning rates from the start. With a
-    method that trains once a round it may not: rounds are shares of the run, too.
+    `iterations` may change only where `fixed_length` has no reason against it.
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     allowed = set(RESUME_MAY_CHANGE)
-    in_rounds = old.algorithm in ("restem", "dpo_positive")
-    if old.update.decay != "constant" or old.update.warmup_ratio > 0 or in_rounds:
+    if fixed_length(old) is not None:
         allowed.remove("iterations")
     return tuple(
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"

@@ -16,6 +16,7 @@ from vinejax.config import (
     UserError,
     choices,
     differences,
+    fixed_length,
     from_dict,
     to_dict,
 )
@@ -43,12 +44,21 @@ def check(out: Path, config: Config, resume: bool) -> bool:
             f"--out is {out}, which holds a run: add --resume to go on with it, "
             "or give another folder"
         )
-    changed = differences(_read(path), config)
+    old = _read(path)
+    changed = differences(old, config)
+    why = fixed_length(old)
+    if why is not None and [line.partition(":")[0] for line in changed] == ["iterations"]:
+        start = f" and --start={out}, which takes its SFT once it is over" * fine_tunes(old)
+        raise UserError(
+            f"--out is {out}, which holds a run of another length ({changed[0]}). It cannot be "
+            f"resumed as that: {why}; for a run of the new length give another --out{start}"
+        )
     if changed:
         listed = "\n  ".join(changed)
         raise UserError(
             f"--out is {out}, which holds a run of another configuration:\n  {listed}\n"
-            "give another --out, or the run's own values"
+            "give another --out, or the run's own values (experiments.run takes those with "
+            "--resume and without --config)"
         )
     return True
 

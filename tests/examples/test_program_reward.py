@@ -1,7 +1,10 @@
 """A program that decides the reward: its exit codes, its faults, and what workers allow."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -93,6 +96,72 @@ def test_the_wall_clock_is_for_each_program_and_kills_the_worker_of_a_long_one(
     assert verdicts == [Verdict(1.0)] * 4
     assert slow == Verdict(0.0, "timeout")
     assert last == Verdict(1.0)
+
+
+class Dying(ByProgram):
+    """Its worker dies while the program goes on."""
+
+    def grade(self, problem: Problem, response: str) -> float:
+        subprocess.Popen(["sh", "-c", response])
+        os._exit(3)
+
+
+def late(file: Path) -> str:
+    """The start of a script: what writes a file when its worker has long been gone."""
+    return f"(sleep 2; echo late > {file}) &"
+
+
+def assert_never_written(file: Path) -> None:
+    time.sleep(3)
+    assert not file.exists()
+
+
+def test_a_program_that_is_not_killed_writes_its_file(tmp_path: Path):
+    subprocess.run(["sh", "-c", f"{late(tmp_path / 'file')} wait"], check=True)
+    assert (tmp_path / "file").exists()
+
+
+def test_programs_end_with_a_worker_that_the_wall_clock_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with GraderPool(f"{__name__}:Patient", {}, workers=1) as graders:
+        graders.grade([(PROBLEM, "exit 1")])
+        monkeypatch.setattr(graders, "_wall", 0.5)
+        verdicts = graders.grade([(PROBLEM, f"{late(tmp_path / 'file')} sleep 60")])
+        assert verdicts == [Verdict(0.0, "timeout")]
+        assert_never_written(tmp_path / "file")
+
+
+def test_programs_end_with_a_worker_that_dies(tmp_path: Path):
+    with GraderPool(f"{__name__}:Dying", {}, workers=1) as graders:
+        verdicts = graders.grade([(PROBLEM, f"{late(tmp_path / 'file')} sleep 60")])
+        assert verdicts == [Verdict(0.0, "crash")]
+        assert_never_written(tmp_path / "file")
+
+
+def test_programs_end_with_the_pool(tmp_path: Path):
+    """One that its program left behind when it had given its verdict."""
+    script = f"{late(tmp_path / 'file')} exit 0"
+    with GraderPool(f"{__name__}:Patient", {}, workers=1) as graders:
+        assert graders.grade([(PROBLEM, f"({script}) >/dev/null 2>&1 </dev/null")]) == [Verdict(1)]
+    assert_never_written(tmp_path / "file")
+
+
+def test_programs_end_with_a_run_that_is_killed(tmp_path: Path):
+    file, began = tmp_path / "file", tmp_path / "began"
+    code = (
+        "from tests.examples.test_program_reward import *\n"
+        f"pool = GraderPool('{__name__}:Patient', {{}}, workers=1)\n"
+        f"pool.grade([(PROBLEM, 'touch {began}; {late(file)} sleep 60')])\n"
+    )
+    main = subprocess.Popen([sys.executable, "-c", code], cwd=runs.ROOT)
+    deadline = time.monotonic() + 60
+    while not began.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    main.kill()
+    main.wait()
+    assert_never_written(file)
 
 
 def test_workers_of_such_a_task_have_no_network_all_the_same():

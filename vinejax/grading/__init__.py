@@ -7,18 +7,15 @@ what a truncated response is worth is the business of the task and of the caller
 Limits of one answer, by what it does:
   computes too long       CPU time, at `limit`: an exception in the worker, which lives on
   the same inside C code  CPU time, at twice `limit`: the kernel ends the worker (SIGPROF)
-  sleeps or is stuck      wall time, at four times `limit` plus 10 s: the pool kills the worker
+  sleeps or is stuck      wall time, at four times `limit` plus 10 s: the pool kills the worker, and
+                          the programs that it has started
 CPU time rather than wall time, so that a busy machine does not change a verdict. Reading a response
 takes milliseconds at most; it is a formula's algebra that the limit is for. Workers are confined in
 other ways, too: see `limits`.
 """
 
-import contextlib
 import hashlib
 import math
-import multiprocessing.context
-import multiprocessing.popen_forkserver
-import multiprocessing.spawn
 import pickle
 import signal
 import threading
@@ -32,6 +29,7 @@ from vinejax import tasks
 from vinejax.config import UserError
 from vinejax.grading.faults import Faults, Verdict
 from vinejax.grading.limits import confine
+from vinejax.grading.workers import context, end_group, lead_group
 from vinejax.journal import Journal
 from vinejax.tasks import Problem, Task
 
@@ -74,7 +72,7 @@ class GraderPool:
                 max_workers=workers,
                 initializer=_start_worker,
                 initargs=(cls, dict(task_options), limit),
-                context=_context(cls),
+                context=context(cls),
             )
             # An empty job starts the workers now, while the first samples are drawn.
             self._started = self._pool.schedule(_grade_chunk, args=([], False))
@@ -140,6 +138,8 @@ class GraderPool:
         try:
             return job.result()
         except (WallTimeout, pebble.ProcessExpired, _TimeLimit) as error:
+            if isinstance(error, pebble.ProcessExpired) and self._task.runs_programs:
+                end_group(error.pid)  # the pool, which ends its workers so, had no part in this
             if len(items) == 1:
                 return [_lost(error)]
         jobs = [([item], self._schedule([item], strict)) for item in items]
@@ -269,6 +269,8 @@ def _start_worker(cls: type[Task], options: dict[str, Any], limit: float) -> Non
     signal.signal(signal.SIGVTALRM, _raise_time_limit)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     confine(cls.runs_programs)
+    if cls.runs_programs:
+        lead_group()
 
 
 def _raise_time_limit(*_: object) -> None:
@@ -292,46 +294,3 @@ def _grade_within_limit(item: Item, strict: bool) -> Verdict:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_PROF, 0)
     return verdict
-
-
-# --- starting workers ---------------------------------------------------------------------------
-
-
-def _context(cls: type[Task]) -> multiprocessing.context.BaseContext:
-    """Workers are forked from a clean server process, never from this one, in which JAX runs."""
-    if cls.__module__ == "__main__":  # then the worker needs the main script for the class
-        return multiprocessing.get_context("forkserver")
-    return _WithoutMain()
-
-
-_starting = threading.Lock()
-
-
-class _Worker(multiprocessing.context.ForkServerProcess):
-    """A process that does not import the main script, which would bring JAX with it."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802 (multiprocessing's name)
-        with _starting, _main_left_out():
-            return multiprocessing.popen_forkserver.Popen(process_obj)
-
-
-class _WithoutMain(multiprocessing.context.ForkServerContext):
-    Process = _Worker
-
-
-@contextlib.contextmanager
-def _main_left_out() -> Iterator[None]:
-    """multiprocessing has no option for it: the description of the main script is taken out of
-    what it sends to new processes."""
-    original = multiprocessing.spawn.get_preparation_data
-
-    def without_main(name: str) -> dict[str, Any]:
-        data = original(name)
-        return {key: data[key] for key in data if not key.startswith("init_main")}
-
-    multiprocessing.spawn.get_preparation_data = without_main
-    try:
-        yield
-    finally:
-        multiprocessing.spawn.get_preparation_data = original

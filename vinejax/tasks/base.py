@@ -71,7 +71,7 @@ class Task(abc.ABC):
     runs_programs: ClassVar[bool] = False
     """Whether grading starts programs; without it grading workers must not. Give a program a time
     limit, and one below the wall clock's for an answer, 4 x grading.limit + 10 s: there the worker
-    is killed, and what it had started lives on. It inherits the worker's limits (`grading.limits`),
+    is killed together with what it has started. It inherits the worker's limits (`grading.limits`),
     so there is no network, where the system allows to take it away."""
     longest_prompt: int | None = None
     """Tokens of the longest prompt, BOS included; None = not known in advance."""

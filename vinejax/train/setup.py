@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from vinejax import policy, rng, sampler, sharding, tasks
-from vinejax.config import Config, UserError
+from vinejax.config import Config
 from vinejax.stop import StopTable
 from vinejax.tasks import Problem, Task, lengths
 from vinejax.tokenizer import Tokenizer

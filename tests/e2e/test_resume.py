@@ -160,7 +160,7 @@ def test_a_finished_run_is_summed_up_and_left_alone(
     runs.train(*runs.flags(finished), "--resume", "--json")
     shown = capsys.readouterr()
     assert json.loads(shown.out.splitlines()[-1]) == json.loads(before["summary.json"])
-    assert "pass@1 at the end" in shown.err
+    assert "pass@1 (mean grade) at the end" in shown.err
     assert runs.contents(finished) == before
 
 

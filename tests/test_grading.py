@@ -67,6 +67,7 @@ _ACTIONS = {
     "swallow": _hang_and_swallow,
     "hang in C": lambda: sum(range(10**14)),
     "sleep": lambda: time.sleep(1000),
+    "nap": lambda: time.sleep(1) or 1.0,
     "exit": lambda: os._exit(3),
     "abort": os.abort,
     "fail": _fail,
@@ -281,6 +282,43 @@ def test_workers_do_not_run_the_main_script(tmp_path):
     assert done.stdout.count("imported") == 1
     assert "grade=1.0" in done.stdout
     assert done.stderr == ""
+
+
+STOPPED = textwrap.dedent(
+    """
+    import os, signal, time
+    from tests.test_grading import YES, items, pool
+
+    if __name__ == "__main__":
+        heard = []
+        signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+        with pool(limit=10) as graders:
+            assert graders.grade(items("yes")) == [YES]  # a worker is there
+            on_its_way = graders.submit(items("nap"))
+            time.sleep(0.3)
+            os.killpg(0, signal.SIGTERM)
+            print(*(verdict for job in (
+                on_its_way, graders.submit(items("exit", "half"))  # a new worker is needed
+            ) for verdict in job.result()), len(heard))
+    """
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups")
+def test_a_stop_request_to_all_processes_costs_no_verdict(tmp_path):
+    """As `timeout` and some schedulers send it, while an answer is being graded."""
+    (tmp_path / "main.py").write_text(STOPPED)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=120,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == " ".join(map(str, (YES, Verdict(0.0, "crash"), Verdict(0.5), 1)))
 
 
 def is_running(pid: int) -> bool:

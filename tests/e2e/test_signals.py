@@ -4,7 +4,11 @@
 """
 
 import importlib
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,4 +89,27 @@ def test_behind_the_last_iteration_a_run_comes_to_its_end(
         place = importlib.import_module("vinejax.train.run")  # the package has the function there
         patch.setattr(place, "evaluate", terminating(evaluate, 1))
         runs.train(*runs.flags(out, **CHANGES))
+    assert_same_run(out, finished)
+
+
+@pytest.mark.slow
+def test_a_stop_request_to_all_processes_of_a_run_is_one_to_the_run(finished: Path, tmp_path: Path):
+    """As `timeout` and some schedulers send it: to the graders, too."""
+    out = tmp_path / "run"
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.run", *runs.flags(out, **CHANGES)],
+            cwd=runs.ROOT,
+            env=os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"},
+            stderr=said,
+            start_new_session=True,
+        )
+        while not (out / "metrics.jsonl").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGTERM)
+        code = process.wait(120)
+        said.seek(0)
+        assert code == cli.PREEMPTED, said.read()
+    runs.train(*runs.flags(out, **CHANGES), "--resume")
     assert_same_run(out, finished)

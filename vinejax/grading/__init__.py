@@ -29,7 +29,7 @@ from vinejax import tasks
 from vinejax.config import UserError
 from vinejax.grading.faults import Faults, Verdict
 from vinejax.grading.limits import confine
-from vinejax.grading.workers import context, end_group, lead_group
+from vinejax.grading.workers import context, end_group, ignore_stop_requests, lead_group
 from vinejax.journal import Journal
 from vinejax.tasks import Problem, Task
 
@@ -266,6 +266,7 @@ def _start_worker(cls: type[Task], options: dict[str, Any], limit: float) -> Non
     _worker_task, _worker_limit = cls(**options), limit
     # Ctrl-C is for the main process, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_stop_requests()
     signal.signal(signal.SIGVTALRM, _raise_time_limit)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     confine(cls.runs_programs)

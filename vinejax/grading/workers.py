@@ -4,11 +4,17 @@ A worker that may start programs leads a process group (a session) of its own. A
 killed (SIGKILL) when the pool ends the worker, when the worker dies, and when the process that has
 the pool dies, however that may be. What a program takes out of the group, by a session of its own,
 is out of reach. Linux and macOS.
+
+A stop request (SIGTERM) often goes to all processes of a run, by their group or their job. It is
+for the main process, which saves and then ends its workers: these, and the server that they are
+forked from, do not heed it, so that no verdict depends on it.
 """
 
 import contextlib
 import multiprocessing.context
+import multiprocessing.forkserver
 import multiprocessing.popen_forkserver
+import multiprocessing.resource_tracker
 import multiprocessing.spawn
 import os
 import signal
@@ -21,9 +27,27 @@ from vinejax.tasks import Task
 
 def context(cls: type[Task]) -> multiprocessing.context.BaseContext:
     """Workers are forked from a clean server process, never from this one, in which JAX runs."""
+    _start_server()
     if cls.__module__ == "__main__":  # then the worker needs the main script for the class
         return _WithMain()
     return _WithoutMain()
+
+
+def _start_server() -> None:
+    """The server has SIGTERM blocked for good, as what a process blocks its children block."""
+    multiprocessing.resource_tracker.ensure_running()  # else the server starts it, and unblocks
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with _starting, _main_left_out():
+            multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_stop_requests() -> None:
+    """In a worker; programs that it starts heed them, as they inherit no handler."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def lead_group() -> None:
@@ -53,11 +77,11 @@ _starting = threading.Lock()
 
 
 class _Worker(multiprocessing.context.ForkServerProcess):
-    """A process that takes its group with it."""
+    """A process that takes its group with it, and does not heed SIGTERM."""
 
     def terminate(self) -> None:
         end_group(self.pid)
-        super().terminate()
+        self.kill()
 
 
 class _Clean(_Worker):

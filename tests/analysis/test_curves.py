@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from experiments import configs
-from vinejax.analysis import figures
+from vinejax.analysis import figures, values
 from vinejax.analysis.curves import curves
 from vinejax.analysis.quality import slope_of
 
@@ -70,3 +70,15 @@ def test_the_page_of_curves_alone_asks_for_nothing_outside(lines):
     assert "<run>" not in page
     assert "default-src 'none'" in page or "default-src &#x27;none&#x27;" in page
     assert page.count('class="plot"') == (6 if lines else 0)
+
+
+def test_of_many_checkpoints_the_page_shows_the_ends_and_folds_all():
+    at = {"problem": ["a", "b"], "step": [0, 1], "truth": [0.0, 1.0], "predicted": {"mc_1": [0, 1]}}
+    found = [{"iteration": i} | values.summarise(at) for i in (0, 10, 20)]
+    result = {"values": found, "actions": [], "gradients": [], "curves": curves(CONFIG, [], {})}
+    page = figures.render("run", CONFIG, 256, result, {})
+    shown, _, folded = page.partition("<summary>All 3 checkpoints</summary>")
+    assert [f">{i}: 1 rollout" in shown for i in (0, 10, 20)] == [True, False, True]
+    assert [f">{i}: 1 rollout" in folded for i in (0, 10, 20)] == [True] * 3
+    two = figures.render("run", CONFIG, 256, result | {"values": found[:2]}, {})
+    assert "checkpoints</summary>" not in two

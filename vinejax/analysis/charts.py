@@ -53,7 +53,7 @@ def of_values(results: Sequence[Results]) -> list[Chart]:
     about = {
         "within_0.05": "share of states; the paper's accuracy",
         "mae": "of the prediction",
-        "explained_variance": "1 is perfect, 0 as good as a constant",
+        "explained_variance": "1 is perfect, 0 as good as a constant; from -1 up",
         "correlation": "of predicted and true values",
     }
     found = []
@@ -64,7 +64,10 @@ def of_values(results: Sequence[Results]) -> list[Chart]:
             kept = [(x, f[metric]) for x, f in own if f and f[metric]["value"] is not None]
             if kept:
                 traces.append(_trace(name_of(name), i, [x for x, _ in kept], [f for _, f in kept]))
-        found.append(_chart(TITLES[metric].capitalize(), about[metric], "iteration", "", traces))
+        chart = _chart(TITLES[metric].capitalize(), about[metric], "iteration", "", traces)
+        if metric == "explained_variance":  # an untrained critic's would flatten all others
+            chart["y_range"] = [-1.05, 1.05]
+        found.append(chart)
     return found
 
 

@@ -103,6 +103,14 @@ def _card(chart: Chart) -> str:
 
 
 def _values_table(results: Sequence[Results]) -> str:
+    """The first and the last checkpoint's, and where there are more those of all, folded."""
+    if len(results) < 3:
+        return _values_rows(results)
+    every = tables.fold(f"All {len(results)} checkpoints", _values_rows(results))
+    return _values_rows([results[0], results[-1]]) + every
+
+
+def _values_rows(results: Sequence[Results]) -> str:
     head = ["checkpoint, predictor", *charts.TITLES.values(), "calibration error"]
     rows = [
         [

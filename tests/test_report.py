@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import math
 import re
@@ -151,6 +152,22 @@ def test_terminal_progress_shows_phase_numbers_and_notes(monkeypatch):
     assert "loss 0.5" in shown
     assert "[red]as it is[/red]" in shown
     assert stream.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is back
+
+
+@pytest.mark.parametrize(("columns", "speed"), [("80", False), ("96", True), ("120", True)])
+def test_a_narrow_terminal_shows_the_time_left_and_cuts_nothing_off(monkeypatch, columns, speed):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", columns)
+    stream, now = Terminal(), itertools.count(0.0, 5.0)
+    with Progress(50, stream, clock=lambda: next(now)) as progress:
+        progress.phase("trajectories")
+        for i in (11, 12):
+            numbers = {"reward": 0.5, "validation/pass_at_1": 0.25}
+            progress.iteration(i, numbers | {"time/tokens_per_second": 23456.7})
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).splitlines()[-1]
+    assert "…" not in last
+    assert all(f in last for f in ("trajectories", "12/50", "reward 0.500", "25.0 %", " left"))
+    assert ("tokens/s" in last) == speed
 
 
 def test_terminal_progress_leaves_standard_output_alone(monkeypatch, capsys):

@@ -17,6 +17,8 @@ PASS_AT_1 = "validation/pass_at_1"
 SPEED = "time/tokens_per_second"
 
 _WINDOW = 20  # iterations in the mean that the time left is computed from
+_WIDE = 100  # columns of a terminal from which on there is room for a bar
+_FRONT = 22  # columns of phase and count
 
 
 class Progress:
@@ -71,10 +73,11 @@ class Progress:
         self._done = i
         if metrics.get(PASS_AT_1) is not None:
             self._pass_at_1 = float(metrics[PASS_AT_1])
-        numbers = "  ".join(self._numbers(metrics))
-        self._show(completed=i, total=self._total, numbers=numbers)
-        if not self._bar:
-            self.note(f"iteration {i}/{self._total}  {numbers}")
+        numbers = self._numbers(metrics)
+        if self._bar:
+            self._show(completed=i, total=self._total, numbers=_fitting(numbers, self._bar.console))
+        else:
+            self.note(f"iteration {i}/{self._total}  {'  '.join(numbers)}")
 
     def supervised(self, step: int, total: int, loss: float, name: str = "SFT") -> None:
         """A report from training on given responses: optimizer steps done, and the loss in nats."""
@@ -125,13 +128,22 @@ class Progress:
         return shown
 
 
+def _fitting(numbers: list[str], console: Console) -> str:
+    """As many as a narrow terminal has columns for, the last one (the time left) in any case."""
+    shown = list(numbers)
+    while len(shown) > 1 and _FRONT + len("  ".join(shown)) > console.width < _WIDE:
+        shown.pop(-2)
+    return "  ".join(shown)
+
+
 def _bar(stream: TextIO) -> progress.Progress:
+    console = Console(file=stream, force_terminal=True)
     return progress.Progress(
         progress.TextColumn("{task.description:<12}", markup=False),
-        progress.BarColumn(bar_width=10),
+        *([progress.BarColumn(bar_width=10)] if console.width >= _WIDE else []),
         progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         progress.TextColumn("{task.fields[numbers]}", markup=False),
-        console=Console(file=stream, force_terminal=True),
+        console=console,
         refresh_per_second=2,
         redirect_stdout=False,  # standard output carries results; they must not move to stderr
     )

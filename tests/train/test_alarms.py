@@ -85,3 +85,19 @@ def test_remedies_name_fields_that_exist():
     named = {word for word in words if word.partition(".")[0] in sections and "." in word}
     assert len(named) > 6
     assert named <= fields, named - fields
+
+
+def test_an_alarm_is_told_once_while_it_keeps_coming_back():
+    bell, told = alarms.Bell(), []
+    for iteration in range(1, 20):  # equal rewards at 2, 4, 6 and 15, a second alarm at 4
+        rings = {"equal rewards": "all equal"} if iteration in (2, 4, 6, 15) else {}
+        rings |= {"KL": "far away"} if iteration == 4 else {}
+        told += bell.lines(iteration, rings)
+    assert alarms.QUIET == 5
+    assert told == [
+        "iteration 2: all equal",
+        "iteration 4: far away",
+        "iteration 9: no longer: KL",
+        "iteration 11: no longer: equal rewards",
+        "iteration 15: all equal",
+    ]

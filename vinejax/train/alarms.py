@@ -20,6 +20,8 @@ CLIPPED = 0.5  # share of the tokens whose ratio is clipped
 ENTROPY = 1e-3  # nats a token, while there is still something to learn
 LEARNT = 0.99  # mean reward from which on a sure policy is a good one
 
+QUIET = 5  # iterations without an alarm after which it has stopped
+
 FIRST_FAULT = "first_grading_error"  # its text: no metric, since it may be another in each run
 
 Metrics = Mapping[str, Any]
@@ -157,3 +159,23 @@ def ringing(metrics: Metrics) -> dict[str, str]:
     `grading_errors` is not 0.
     """
     return {alarm.name: alarm.text(metrics) for alarm in ALARMS if alarm.rings(metrics)}
+
+
+class Bell:
+    """Says when alarms begin to ring, and when they have not for `QUIET` iterations.
+
+    One that rings every other iteration is told once.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # iteration in which each alarm rang last
+
+    def lines(self, iteration: int, rings: Mapping[str, str]) -> list[str]:
+        """What to say after an iteration; `rings` is of `ringing`."""
+        begun = [text for name, text in rings.items() if name not in self._last]
+        self._last |= dict.fromkeys(rings, iteration)
+        over = [name for name, last in self._last.items() if iteration - last >= QUIET]
+        for name in over:
+            del self._last[name]
+        told = [*begun, *(f"no longer: {name}" for name in over)]
+        return [f"iteration {iteration}: {text}" for text in told]

@@ -69,7 +69,7 @@ class Reinforcement:
             self._rollouts = RolloutLog(out)
             self._rollouts.delete_after(self.iteration)
         self._compiles = CompileCounter()
-        self._ringing: set[str] = set()  # names of alarms
+        self._bell = alarms.Bell()
         self._faults = Faults()  # of this iteration's grading, its validation included
 
     def __enter__(self) -> "Reinforcement":
@@ -142,14 +142,10 @@ class Reinforcement:
             raise Preempted(f"{stopped_by} after iteration {done}, which is saved")
 
     def _tell(self, done: int, metrics: dict[str, Any]) -> None:
-        """Notes about alarms, when they begin to ring and when they stop."""
-        ringing = alarms.ringing(metrics | {alarms.FIRST_FAULT: self._faults.first})
-        for name, text in ringing.items():
-            if name not in self._ringing:
-                self._progress.note(f"iteration {done}: {text}")
-        for name in self._ringing - ringing.keys():
-            self._progress.note(f"iteration {done}: no longer: {name}")
-        self._ringing = set(ringing)
+        """Notes about alarms."""
+        rings = alarms.ringing(metrics | {alarms.FIRST_FAULT: self._faults.first})
+        for line in self._bell.lines(done, rings):
+            self._progress.note(line)
 
     def _learn(self, iteration: int, clock: Clock) -> dict[str, Any]:
         """One iteration: trajectories, and what the method makes of them."""

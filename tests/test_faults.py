@@ -67,7 +67,10 @@ FIELDS = runs.SMALL | {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", KILLS)
-def test_a_run_killed_at_random_moments_equals_one_that_was_not(tmp_path: Path, algorithm: str):
+def test_a_run_killed_at_random_moments_equals_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+):
+    monkeypatch.setenv("XLA_FLAGS", "")  # one device, not the eight of the tests
     kills = KILLS[algorithm]
     fields = tuple(f"{name}={value}" for name, value in FIELDS.items())
     out = tmp_path / "runs"

@@ -1,4 +1,4 @@
-"""`ledger` with chains of 12 facts: where credit for single steps pays most of what we have seen.
+"""`ledger` with chains of 12 facts: more steps that an outcome could be due to.
 
 What it shows   the same as `tiny`, with half as many steps more that an outcome could be due to.
                 At equal episodes VinePPO ends above GRPO and PPO; in CPU-seconds it comes to PPO's

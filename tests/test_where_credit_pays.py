@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import where_credit_pays as study
-from experiments.configs import ledger_long, tiny
+from experiments.configs import ledger_long, ledger_sloppy, tiny
 from vinejax.config import Config, LedgerOptions
 from vinejax.tasks import get
 
@@ -28,6 +28,11 @@ def test_the_embedded_long_chains_are_those_of_the_study():
     studied = study.of_length(tiny.config(), 12)
     longer = replace(studied, name="ledger_long", sft=replace(studied.sft, epochs=12))
     assert ledger_long.config() == longer
+
+
+def test_the_embedded_poorer_start_is_that_of_the_study():
+    studied = study.of_length(tiny.config(), 8, sloppy=0.6)
+    assert ledger_sloppy.config() == replace(studied, name="ledger_sloppy")
 
 
 @pytest.mark.parametrize("length", [6, 8, 12, 16, 24])

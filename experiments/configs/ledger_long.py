@@ -4,8 +4,8 @@ What it shows   the same as `tiny`, with half as many steps more that an outcome
                 At equal episodes VinePPO ends above GRPO and PPO; in CPU-seconds it comes to PPO's
                 best in 6 tenths of PPO's, to GRPO's best with pooled values in about GRPO's
                 (docs/results.md).
-Hardware        two CPU cores, about 7 minutes: SFT (5 of them on one core), 50 iterations of
-                VinePPO, evaluation.
+Hardware        two CPU cores: SFT, 5 minutes on one of them; 50 iterations of VinePPO, 1.7
+                CPU-seconds each with K = 3; evaluation.
 Expected        pass@1 after 30 iterations .61, .84, .85 for seeds 21 to 23, GRPO .49, .80, .74.
 Command         python -m experiments.run --config=ledger_long --resume
 """

@@ -108,10 +108,8 @@ class _Chosen:
             if memory is None:
                 self._set("mesh", unknown, tensor=1)
             else:
-                state, copies = (
-                    sizes.state_bytes(self.config, self._model),
-                    sizes.copy_bytes(self._model),
-                )
+                state = sizes.state_bytes(self.config, self._model)
+                copies = sizes.copy_bytes(self._model)
                 t = _first(
                     _divisors(most), lambda t: copies / t + state / count <= WEIGHTS * memory
                 )

@@ -87,7 +87,7 @@ def _solutions(config: Config, task: Task, splits: Splits) -> tuple[dict[str, An
     workers = config.grading.workers or min(WORKERS, os.cpu_count() or 1)
     strict = config.grading.grader == "strict"
     kinds = [strict]
-    if type(task).grade_strict is not Task.grade_strict:  # else both are one
+    if task.has_two_graders:
         kinds.append(not strict)
     with GraderPool(
         config.task.name, config.task.arguments(), workers, config.grading.limit

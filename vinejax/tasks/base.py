@@ -124,6 +124,11 @@ class Task(abc.ABC):
         """A second, independent verdict in [0, 1], reported beside `grade`."""
         return self.grade(problem, response)
 
+    @property
+    def has_two_graders(self) -> bool:
+        """Whether `grade_strict` is another one than `grade`."""
+        return type(self).grade_strict is not Task.grade_strict
+
     def tokenizer(self) -> "Tokenizer | None":
         """The task's own tokenizer; None = the policy's."""
         return None

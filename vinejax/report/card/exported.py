@@ -26,8 +26,3 @@ class Exported:
         """What the task calls itself; of one that is named module:Class not that, if it can be."""
         name = self.config.task.name
         return str(getattr(self.task, "name", None) or name.rpartition(":")[2])
-
-    @property
-    def has_two_graders(self) -> bool:
-        """Whether the task has a strict grader, too: without one, both give the same grades."""
-        return type(self.task).grade_strict is not Task.grade_strict

@@ -121,7 +121,7 @@ def scores(exported: Exported) -> str:
     line = validated[-1]
     ends = [line.get(f"{VALIDATION}_{end}") for end in ("low", "high")]
     measured = _with_full(_share(line[VALIDATION], ends), full_marks(line, "validation/"))
-    by = f" by the `{config.grading.grader}` grader" if exported.has_two_graders else ""
+    by = f" by the `{config.grading.grader}` grader" if exported.task.has_two_graders else ""
     return (
         f"{text} On validation the policy of iteration {line['iteration']} had pass@1 {measured}"
         f"{by} (mean grade, 95 % interval over problems; at most {evaluation.problems} problems x "
@@ -165,7 +165,7 @@ def _tested(exported: Exported) -> str:
         ]
         for name, title in policies
     ]
-    if not exported.has_two_graders:
+    if not exported.task.has_two_graders:
         return table(["", "pass@1"], [row[:2] for row in rows])
     reward = ", the reward" if exported.run.planned else ""
     return table(["", f"`{own}` grader{reward}", f"`{other}` grader"], rows)

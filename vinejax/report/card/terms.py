@@ -41,7 +41,7 @@ The method and the settings are those of this paper, in an implementation of its
 def limits(exported: Exported) -> str:
     """Limits that every policy has, and those of what it learnt from."""
     found = [_LIMITS, _REWARDED if exported.run.planned else _IMITATED]
-    if exported.has_two_graders:
+    if exported.task.has_two_graders:
         found.append(_TWO_GRADERS)
     return "\n".join(found)
 

@@ -6,8 +6,8 @@ What it shows   60 % of the facts are sloppy in place of 40 %, so that 6 % of th
                 --config.values.min_samples=2) it ends 12 above, and comes to GRPO's best in 8 to 9
                 tenths of GRPO's CPU-seconds (docs/results.md).
 Hardware        two CPU cores, 2.5 minutes once compiled: SFT, 50 iterations, evaluation.
-Expected        pass@1 .04 after SFT and .51 at the end for seed 0; after 30 iterations .70, .67, .62
-                for seeds 21 to 23, GRPO .56, .48, .51.
+Expected        pass@1 .04 after SFT and .51 at the end for seed 0; after 30 iterations .70, .67,
+                .62 for seeds 21 to 23, GRPO .56, .48, .51.
 Command         python -m experiments.run --config=ledger_sloppy --resume
 """
 
